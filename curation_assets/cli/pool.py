@@ -32,6 +32,7 @@ from curation_assets.sources import declaration
 from curation_assets.sources.declaration import Pool, add_pool, list_pools, load_pool
 from curation_assets.sources.options import SourceOptions
 from curation_assets.sources.shards import discover_shards
+from curation_assets.sources.text_columns import COLUMN_OPTIONS, carried_columns
 from curation_assets.stores.atomic import remove_path, write_text_atomically
 from curation_assets.stores.catalog import rebuild_catalog
 from curation_assets.stores.lease import alone_with_tables, pool_lease
@@ -55,6 +56,14 @@ ImageColumnOption = Annotated[
     str | None,
     typer.Option(help="Column of image bytes or of file names; 'none': images of the table are not read."),
 ]
+SourceColumnOption = Annotated[
+    str | None, typer.Option(help="Column (of tars: key of the json) of the source's name; 'none': not read.")
+]
+LicenceColumnOption = Annotated[str | None, typer.Option(help="The same of the licence: an SPDX id, a name or a page.")]
+LicenceUrlColumnOption = Annotated[str | None, typer.Option(help="The same of the licence's page.")]
+CreatorColumnOption = Annotated[str | None, typer.Option(help="The same of the image's creator.")]
+SourceUrlColumnOption = Annotated[str | None, typer.Option(help="The same of the page that the row comes from.")]
+LanguageColumnOption = Annotated[str | None, typer.Option(help="The same of the caption's language.")]
 SignalOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -93,6 +102,12 @@ def add(
     url_column: UrlColumnOption = None,
     id_column: IdColumnOption = None,
     image_column: ImageColumnOption = None,
+    source_column: SourceColumnOption = None,
+    licence_column: LicenceColumnOption = None,
+    licence_url_column: LicenceUrlColumnOption = None,
+    creator_column: CreatorColumnOption = None,
+    source_url_column: SourceUrlColumnOption = None,
+    language_column: LanguageColumnOption = None,
     signal: SignalOption = None,
     no_header: NoHeaderOption = False,
     encoding: EncodingOption = "utf-8",
@@ -107,6 +122,8 @@ def add(
     if profile is not None:
         profile = named_profile(profile)
     given = {"caption": caption_column, "url": url_column, "uid": id_column, "image": image_column}
+    given |= {"source": source_column, "licence": licence_column, "licence_url": licence_url_column}
+    given |= {"creator": creator_column, "source_url": source_url_column, "language": language_column}
     columns = {ours: None if theirs == "none" else theirs for ours, theirs in given.items() if theirs is not None}
     is_new = name not in list_pools(settings)
     pool = add_pool(
@@ -135,6 +152,10 @@ def add(
         say[note.level](note.text)
     if OWN_ID in pool.columns:
         show(f"Own ids of {pool.columns[OWN_ID]} are no sample_ids (32 hex digits): kept as {OWN_ID}, also in exports")
+    carried = carried_columns(pool.columns)
+    if carried:
+        named = ", ".join(f"{ours} {theirs}" for ours, theirs in carried.items())
+        show(f"Where rows come from: {named} ({COLUMN_OPTIONS[next(iter(carried))]} names another, or none)")
     for method, column in SourceOptions.of(pool).given_signals.items():
         show(f"{method}: as given in {column}; no model computes it")
     _show_profile(pool)

@@ -26,9 +26,10 @@ from curation_assets.audit.ledger import (
 )
 from curation_assets.audit.origin import lineage_of
 from curation_assets.audit.purge import names_samples, rows_of_samples, write_purged
+from curation_assets.audit.release_provenance import has_rows_of, write_provenance, write_purged_provenance
 from curation_assets.core.errors import StoreError
 from curation_assets.core.stages import STAGES
-from curation_assets.core.table_names import LEDGER, SAMPLES, SUBSETS
+from curation_assets.core.table_names import LEDGER, PROVENANCE, SAMPLES, SUBSETS
 from curation_assets.core.version import __version__
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import holds_in_words, worths_of
@@ -41,6 +42,7 @@ from curation_assets.outputs.exports.huggingface import render_card
 from curation_assets.outputs.exports.subset import policy_facts
 from curation_assets.selection.policy import load_policy, policy_content
 from curation_assets.selection.rows import STATES
+from curation_assets.sources.declaration import declared_sources
 from curation_assets.stores.atomic import remove_all_stale, remove_path, replacing, write_text_atomically, writing_new
 from curation_assets.stores.columns import uid_texts
 from curation_assets.stores.denylist import TAKEDOWN, Denylist
@@ -49,6 +51,7 @@ from curation_assets.stores.manifest import Manifest, utc_now
 from curation_assets.stores.parquet import read_parquet
 from curation_assets.stores.releases import (
     LEDGER_FILE,
+    PROVENANCE_FILE,
     READ_ONLY,
     RELEASE_FILE,
     SUBSET_NPY,
@@ -115,6 +118,8 @@ def create_release(ctx: PoolContext, tables: Mapping[str, Table], subset: str, n
             "pool_kind": ctx.pool.kind,
             "image_domain": ctx.pool.image_domain,
             "worths": worths_of(ctx, policy.references),
+            "sources": declared_sources(ctx.pool),
+            "download": ctx.pool.download.behaviour() if ctx.pool.opens_urls else None,
             "worths_on": domain_in_words(ctx.pool.image_domain),
             "holds": holds_in_words(ctx),
         },
@@ -126,6 +131,7 @@ def create_release(ctx: PoolContext, tables: Mapping[str, Table], subset: str, n
             write_purged(source, folder / LEDGER_FILE, taken_down)
         else:
             shutil.copyfile(source, folder / LEDGER_FILE)
+        write_provenance(store, folder / PROVENANCE_FILE, without=taken_down)
         shutil.copytree(source.parent / VERSIONS, folder / VERSIONS, copy_function=shutil.copyfile)
         lines = [json.dumps(asdict(manifest), sort_keys=True, ensure_ascii=False) for manifest in manifests]
         write_text_atomically(folder / MANIFESTS, "".join(f"{line}\n" for line in lines))
@@ -148,8 +154,8 @@ def _check_current(ctx: PoolContext, tables: Mapping[str, Table], subset: str) -
     if f"filtered/{subset}" not in tables:
         raise StoreError(f"pool {ctx.pool.name!r} no longer has a policy {subset!r}, only its ledger; release another")
     advice = f"`curate run {ctx.pool.name}` brings it up to date"
-    for table in with_upstream(tables, [f"filtered/{subset}", LEDGER, SUBSETS]).values():
-        if not STAGES[table.stage].is_derived:
+    for table in with_upstream(tables, [f"filtered/{subset}", LEDGER, SUBSETS, PROVENANCE]).values():
+        if not STAGES[table.stage].is_derived and table.name != PROVENANCE:
             continue
         for shard in table.partitions(ctx.store.partitions(SAMPLES)):
             try:
@@ -183,7 +189,8 @@ def _taken_down(ledger: Path) -> list[str]:
 def _manifests(ctx: PoolContext, subset: str) -> list[Manifest]:
     """Of everything upstream of the policy's verdicts, of its ledger and its subset file, inputs first."""
     known: dict[tuple[str, str | None], Manifest] = {}
-    order = lineage_of(ctx.store, f"filtered/{subset}", known=known).tables
+    order = lineage_of(ctx.store, PROVENANCE, known=known).tables
+    order += [name for name in lineage_of(ctx.store, f"filtered/{subset}", known=known).tables if name not in order]
     for asset in (LEDGER, SUBSETS):
         manifest = ctx.store.manifest(asset)
         assert manifest is not None, asset
@@ -306,6 +313,9 @@ def _differences(release: Release) -> list[str]:
         f"{VERSIONS}/versions.parquet lacks versions that {LEDGER_FILE} names": set(versions)
         >= set(ledger.frame["version_id"].unique()),
     }
+    if (folder / PROVENANCE_FILE).is_file():
+        sentence = f"{PROVENANCE_FILE} has not the rows of {LEDGER_FILE}"
+        holds[sentence] = has_rows_of(folder / PROVENANCE_FILE, release.ledger)
     return [sentence for sentence, is_true in holds.items() if not is_true]
 
 
@@ -394,6 +404,8 @@ def _successor(home: Path, release: Release, sample_ids: set[str]) -> Release:
     with replacing(target) as folder:
         folder.mkdir()
         write_purged(release.ledger, folder / LEDGER_FILE, sample_ids)
+        if (release.folder / PROVENANCE_FILE).is_file():
+            write_purged_provenance(release.folder / PROVENANCE_FILE, folder / PROVENANCE_FILE, sample_ids)
         shutil.copytree(release.folder / VERSIONS, folder / VERSIONS, copy_function=shutil.copyfile)
         shutil.copyfile(release.folder / MANIFESTS, folder / MANIFESTS)
         following = _complete(

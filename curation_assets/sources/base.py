@@ -21,6 +21,7 @@ from curation_assets.core.own_modules import OwnModules, own_version
 from curation_assets.core.settings import Settings
 from curation_assets.sources import kinds
 from curation_assets.sources.pool_facts import PoolFacts
+from curation_assets.sources.text_columns import carried_columns
 from curation_assets.stores.text_format import TextFormat
 
 
@@ -102,6 +103,10 @@ class Source(ABC):
     def numbers(self, pool: PoolFacts) -> dict[str, str]:
         """Columns of numbers that the rows carry: our name → the source's."""
         return {}
+
+    def carried(self, pool: PoolFacts) -> Collection[str]:
+        """Columns on where a row comes from (stores/provenance.GIVEN) that the rows carry."""
+        return carried_columns(pool.columns)
 
     def has_columns(self, pool: PoolFacts) -> bool:
         """Whether the source is a table whose columns the option `given_signals` may name."""

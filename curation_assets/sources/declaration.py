@@ -3,10 +3,11 @@
 import contextlib
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, get_origin
+from typing import Any, Literal, get_origin
 
 import yaml
 
@@ -43,6 +44,34 @@ _OTHER_NAMES = ("_follows", "_releases")  # Dagster's sensor `x_follows_new_shar
 _HOST_ENTRY = re.compile(r"^(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+)(:\d{1,5})?$")
 
 
+Obtained = Literal["public", "licensed", "private", "user_data", "synthetic", "crawled", "other"]
+
+
+@checked("source")
+class DeclaredSource:
+    """What its owner declares of a source of a pool; a release quotes it."""
+
+    name: str = setting(description="As the rows name it; of a pool's only source, all rows are of it.")
+    url: str | None = setting(default=None, description="Page that describes it.")
+    licence: str | None = setting(default=None, description="Of rows that bring none: an SPDX id.")
+    licence_url: str | None = setting(default=None, description="Page of that licence.")
+    obtained: Obtained | None = setting(
+        default=None, description="public, licensed, private, user_data, synthetic, crawled, or other."
+    )
+    collected_from: str | None = setting(default=None, description="First day or month of its collection: 2025-01.")
+    collected_to: str | None = setting(default=None, description="Last day or month of its collection.")
+    description: str = setting(default="", description="For people.")
+
+    def __post_init__(self) -> None:
+        for name in ("collected_from", "collected_to"):
+            given = getattr(self, name)
+            if given is not None and not _DAY.fullmatch(str(given)):
+                raise ValueError(f"{name} must be a day or month such as 2025-01-31 or '2025-01', got {given!r}")
+
+
+_DAY = re.compile(r"\d{4}-\d{2}(-\d{2})?")
+
+
 @checked("pool")
 class Pool:
     """One pool, as declared in `<home>/pools/<name>.yaml`; `options` may be given as a mapping."""
@@ -70,6 +99,9 @@ class Pool:
     profile: str | None = setting(
         default=None, description="Profile by name or path; --profile and CURATION_PROFILE go before it."
     )
+    sources: tuple[DeclaredSource, ...] = setting(
+        default=(), description="Where its rows come from: name, url, licence, licence_url, obtained, collected_from …"
+    )
     options: PoolOptions = setting(default_factory=PoolOptions, description="What the stages do.")
     download: DownloadSettings = setting(default_factory=DownloadSettings, description="How images are fetched.")
 
@@ -78,6 +110,9 @@ class Pool:
             raise ValueError(f"pool name must match {POOL_NAME.pattern}, got {self.name!r}")
         source_of(self.kind)  # one that there is not is refused here
         check_known("roles", "role", self.roles, ROLES)
+        repeated = sorted(name for name, count in Counter(one.name for one in self.sources).items() if count > 1)
+        if repeated:
+            raise ValueError(f"sources names {', '.join(repeated)} more than once; each source has a name of its own")
         _ = self.text_format  # an encoding that does not exist is refused here
         for entry in self.allow_hosts:
             if not _HOST_ENTRY.match(entry):
@@ -147,6 +182,11 @@ class Pool:
     def expected_rows(self, settings: Settings) -> int:
         """Input rows of the whole pool, exact or an estimate."""
         return self.source_kind.expected_rows(self, settings)
+
+
+def declared_sources(pool: Pool) -> list[dict[str, Any]]:
+    """The sources of a pool as its owner declares them; of a pool that declares none, itself."""
+    return [asdict(source) for source in pool.sources or (DeclaredSource(pool.name),)]
 
 
 # -- declarations -----------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 import hashlib
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -17,10 +17,12 @@ from curation_assets.sources.local_images import IMAGE_SCHEMA, LocalImages
 from curation_assets.sources.pool_facts import PoolFacts
 from curation_assets.sources.split import Split, identified, split_once
 from curation_assets.sources.tables import SplitSource
+from curation_assets.sources.text_columns import MAX_GIVEN_CHARACTERS
 from curation_assets.stores.caption_text import MAX_TEXT_BYTES, caption_text
 from curation_assets.stores.content_hash import config_sha256
 from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.file_hash import cached_sha256
+from curation_assets.stores.provenance import GIVEN
 from curation_assets.stores.tar_samples import is_encodable
 
 _TEXTS = {"caption": pl.String, "url": pl.String, "uid": pl.String}
@@ -35,6 +37,12 @@ class Row:
     image: bytes | None = None  # as in its file; it is decoded later, and under limits
     uid: str | None = None  # becomes the sample_id where it is one (32 hex digits)
     reason: str | None = None  # why the row cannot be used: a short machine word
+    source: str | None = None  # name of a declared source, where a pool has several
+    licence: str | None = None  # an SPDX id where there is one
+    licence_url: str | None = None
+    creator: str | None = None
+    source_url: str | None = None  # the page
+    language: str | None = None
 
 
 class RowSource(SplitSource):
@@ -99,12 +107,16 @@ class RowSource(SplitSource):
             {
                 "files": [hashes[str(path)] for path in files],
                 "kind": [pool.kind, self.version, self.images],
+                "given": GIVEN.names(),
                 "shard_size": pool.shard_size,
                 "pool": pool.name,
                 **({"denylist": denylist.version} if denylist else {}),
             }
         )[:16]
         return split_once(home / f"split-{version}", partial(self._rows, source), pool.name, pool.shard_size, denylist)
+
+    def carried(self, pool: PoolFacts) -> Collection[str]:
+        return GIVEN
 
     def schema(self, pool: PoolFacts) -> Mapping[str, pl.DataType | type[pl.DataType]]:
         return IMAGE_SCHEMA if self.images == "rows" else {}
@@ -134,12 +146,18 @@ class RowSource(SplitSource):
             **_TEXTS,
             **(IMAGE_SCHEMA if self.images == "rows" else {}),
             "source_reason": pl.String,
+            **GIVEN,
         }
         rows = [self._row(path, number, row) for number, row in enumerate(self.read(path))]
         return identified(pl.DataFrame(rows, schema=schema, orient="row"))
 
     def _row(self, path: Path, number: int, row: Row) -> dict[str, Any]:
         texts = {name: getattr(row, name) for name in _TEXTS}
+        given = {name: getattr(row, name) for name in GIVEN}
+        given = {
+            name: text if text and is_encodable(text) and len(text) <= MAX_GIVEN_CHARACTERS else None
+            for name, text in given.items()
+        }
         reason = row.reason
         for name, text in texts.items():
             if text is not None and not is_encodable(text):
@@ -149,8 +167,8 @@ class RowSource(SplitSource):
         if texts["caption"] is not None:
             texts["caption"] = caption_text(texts["caption"])
         if self.images != "rows":
-            return {**texts, "source_reason": reason}
+            return {**texts, **given, "source_reason": reason}
         if row.image is None:
-            return {**texts, **dict.fromkeys(IMAGE_SCHEMA), "source_reason": reason or "missing_image"}
+            return {**texts, **given, **dict.fromkeys(IMAGE_SCHEMA), "source_reason": reason or "missing_image"}
         where = {"image_file": path.name, "image_row": number, "image_sha256": hashlib.sha256(row.image).hexdigest()}
-        return {**texts, **where, "source_reason": reason}
+        return {**texts, **given, **where, "source_reason": reason}

@@ -34,8 +34,9 @@ def source_fingerprint(pool: Pool, shard: str, settings: Settings) -> dict[str, 
 def register_shard(pool: Pool, shard: str, settings: Settings) -> pl.DataFrame:
     """Table raw/registered_shards of a shard. Grain: one row per input row, in source order (REGISTERED_SCHEMA).
 
-    Some kinds have further columns (`Source.schema`), and pools of tables the numbers that they carry (`Pool.numbers`,
-    float64). Rows on the denylist keep their id only.
+    Some kinds have further columns (`Source.schema`), pools of tables the numbers that they carry (`Pool.numbers`,
+    float64), and rows what they bring along of where they come from (`Source.carried`). Rows on the denylist keep their
+    id only.
     """
     schema = pl.Schema(
         {
@@ -43,6 +44,7 @@ def register_shard(pool: Pool, shard: str, settings: Settings) -> pl.DataFrame:
             **pool.source_kind.schema(pool),
             **dict.fromkeys(pool.numbers, pl.Float64()),
             **({OWN_ID: pl.String()} if OWN_ID in pool.columns else {}),
+            **dict.fromkeys(pool.source_kind.carried(pool), pl.String()),
         }
     )
     rows = pool.source_kind.rows(pool, shard, settings)

@@ -1,6 +1,6 @@
 """Columns of tables that people bring: which one is caption, URL or id; their cells as texts and numbers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import polars as pl
@@ -9,6 +9,7 @@ from curation_assets.numeric.identity import SAMPLE_ID
 from curation_assets.sources.table_files import no_tables, tables_of
 from curation_assets.stores.caption_text import MAX_TEXT_BYTES, caption_texts
 from curation_assets.stores.damaged_tables import ROW_REASON, read_sound_rows, schema_of
+from curation_assets.stores.provenance import GIVEN
 from curation_assets.stores.samples import OWN_ID
 from curation_assets.stores.text_format import TextFormat
 
@@ -18,6 +19,16 @@ COLUMN_NAMES: Mapping[str, tuple[str, ...]] = {
     "caption": ("caption", "text", "alt_text", "alt", "txt"),
     "uid": ("uid", "sample_id"),
 }
+#: The same of what is carried along of where a row comes from.
+GIVEN_NAMES: Mapping[str, tuple[str, ...]] = {
+    "source": ("source", "source_name", "dataset"),
+    "licence": ("licence", "license", "licence_id", "license_id"),
+    "licence_url": ("licence_url", "license_url"),
+    "creator": ("creator", "author", "photographer"),
+    "source_url": ("source_url", "page_url", "landing_url"),
+    "language": ("language", "lang"),
+}
+MAX_GIVEN_CHARACTERS = 2000  # of a cell of these; a longer one is unknown
 LOOKED_AT_IDS = 1000  # rows that are looked at to see whether ids are sample_ids
 #: Numbers of a table that a pool without images takes over: sizes as DataComp's metadata has them.
 SIZES = ("original_width", "original_height")
@@ -28,6 +39,12 @@ COLUMN_OPTIONS: Mapping[str, str] = {
     "url": "--url-column",
     "caption": "--caption-column",
     "uid": "--id-column",
+    "source": "--source-column",
+    "licence": "--licence-column",
+    "licence_url": "--licence-url-column",
+    "creator": "--creator-column",
+    "source_url": "--source-url-column",
+    "language": "--language-column",
 }
 
 
@@ -124,18 +141,22 @@ def read_texts(
     schema = schema_of(path, text)
     wanted = {name for name in (*columns.values(), *numbers.values()) if name is not None}
     needed = {columns.get("caption"), columns.get("url"), None}
-    optional = {columns.get("uid"), columns.get(OWN_ID), *numbers.values()} - needed
+    carried = (OWN_ID, *GIVEN)
+    optional = {columns.get("uid"), *(columns.get(name) for name in carried), *numbers.values()} - needed
     there = sorted(wanted & set(schema))
     if not there:
         raise ValueError(f"{path} has no column {sorted(wanted)}, as the files before it have; it has {list(schema)}")
     part = read_sound_rows(path, there, text=text, optional=[str(name) for name in optional])
     texts, reasons = [], [part[ROW_REASON]] if ROW_REASON in part.columns else []
     for ours, theirs in columns.items():
-        if theirs is None or (theirs not in schema and ours in ("uid", OWN_ID)):
+        if theirs is None or (theirs not in schema and ours in ("uid", *carried)):
             texts.append(pl.Series(ours, [None] * part.height, dtype=pl.String))
             continue
         if ours == OWN_ID:
             texts.append(own_ids(part[theirs]).alias(ours))
+            continue
+        if ours in GIVEN:
+            texts.append(given_texts(part[theirs]).alias(ours))
             continue
         found, reason = texts_of(part, theirs)
         texts.append(found.alias(ours))
@@ -150,6 +171,47 @@ def read_texts(
     frame = pl.DataFrame([*texts, *values])
     cleaned = caption_texts(pl.col("caption")).alias("caption")
     return frame.with_columns(cleaned, source_reason=pl.coalesce(*reasons, pl.lit(None, pl.String)))
+
+
+def given_columns_of(
+    source: Path, given: Mapping[str, str | None], schema: Mapping[str, pl.DataType], taken: Collection[str | None]
+) -> dict[str, str]:
+    """Columns of where rows come from: our name → the source's, as given, else by its name. None of `taken`, which are
+    columns of something else.
+
+    Raises ValueError for a given column that is not there.
+    """
+    by_lower = {name.lower(): name for name in reversed(list(schema)) if name not in taken}
+    found = {}
+    for ours, names in GIVEN_NAMES.items():
+        if ours in given:
+            theirs = given[ours]
+            if theirs is not None and theirs not in schema:
+                raise ValueError(
+                    f"{source} has no column {theirs!r} for {ours}; it has {list(schema)}: name one with "
+                    f"{COLUMN_OPTIONS[ours]}"
+                )
+        else:
+            there = (by_lower[name] for name in names if name in by_lower)
+            theirs = next((name for name in there if holds_text(schema[name])), None)
+        if theirs is not None:
+            found[ours] = theirs
+    return found
+
+
+def carried_columns(columns: Mapping[str, str | None]) -> dict[str, str]:
+    """Of a pool's columns those of where rows come from: our name → the source's."""
+    return {name: theirs for name in GIVEN if (theirs := columns.get(name)) is not None}
+
+
+def given_texts(cells: pl.Series) -> pl.Series:
+    """Cells as texts without blanks around them; null where a cell is blank, no text or number, or over long."""
+    if cells.dtype == pl.Binary:
+        cells = pl.Series([_decoded(cell) for cell in cells], dtype=pl.String)
+    if not (cells.dtype.is_integer() or holds_text(cells.dtype)):
+        return pl.Series([None] * len(cells), dtype=pl.String)
+    texts = cells.cast(pl.String).str.strip_chars()
+    return texts.set((texts == "") | (texts.str.len_chars() > MAX_GIVEN_CHARACTERS), None)
 
 
 def own_ids(cells: pl.Series) -> pl.Series:

@@ -3,12 +3,14 @@
     release.json      name, policy, counts, models, and the sha256 and size of every other file
     subset.npy        DataComp's u8,u8; subset.parquet: sample_id, multiplicity
     ledger.parquet    one row per row of the pool: replaying it gives the subset
+    provenance.parquet  one row per row of the ledger, by shard and source_row: where it comes from
     versions/         versions.parquet, shards.parquet: what the ledger's version_id and shard point to
     manifests.jsonl   the manifest of every table upstream, one per line
     <policy>.yaml     the policy; cuts.json: its cuts; card.md: for people
 
-It holds ids and numbers, and no caption, URL or image. The folder appears whole or not at all, and no file of it is
-ever written again. A release that a takedown touched keeps release.json alone, which names the next one.
+It holds ids, numbers, licences and names of creators, and no caption, URL or image. The folder appears whole or not at
+all, and no file of it is ever written again. A release that a takedown touched keeps release.json alone, which names
+the next one.
 """
 
 import dataclasses
@@ -27,7 +29,7 @@ from curation_assets.stores.atomic import write_text_atomically
 FOLDER = "releases"  # under home
 RELEASE_FILE = "release.json"
 LEDGER_FILE = "ledger.parquet"
-PROVENANCE_FILE = "provenance.parquet"  # of releases since 0.4
+PROVENANCE_FILE = "provenance.parquet"  # earlier releases lack it
 SUBSET_NPY, SUBSET_PARQUET = "subset.npy", "subset.parquet"
 FORMAT = "curation_release/1"
 READ_ONLY = 0o444

@@ -11,6 +11,7 @@ from curation_assets.stores.caption_text import are_blank, is_blank
 from curation_assets.stores.denylist import TAKEDOWN, Denylist
 from curation_assets.stores.hash_lists import QUARANTINED, HashList
 from curation_assets.stores.images import ImageLimits, ImageRejected, check_image, tar_index
+from curation_assets.stores.provenance import GIVEN
 
 NO_HASHES = HashList()
 
@@ -87,7 +88,7 @@ def without_denied(rows: pl.DataFrame, denylist: Denylist) -> pl.DataFrame:
     is_denied = denylist.denied(rows)
     if not is_denied.any():
         return rows
-    telling = ("url", "caption", "member", "image_file", "image_sha256", OWN_ID)
+    telling = ("url", "caption", "member", "image_file", "image_sha256", OWN_ID, *GIVEN)
     emptied = [name for name in telling if name in rows.columns]
     if "source_reason" not in rows.columns:
         rows = rows.with_columns(source_reason=pl.lit(None, pl.String))

@@ -48,6 +48,7 @@ from curation_assets.stores.releases import (
     find_release,
     list_releases,
     read_release,
+    release_folder,
 )
 from curation_assets.stores.subsets import read_subset_npy
 from tests.support.lineage_pools import (
@@ -124,7 +125,7 @@ def test_a_release_is_the_pools_subset_and_ledger_with_all_that_made_them(ctx: P
 
 def test_captions_urls_and_images_stay_in_the_pool(ctx: PoolContext) -> None:
     release = release_of(ctx)
-    needles = [b"host0.example", b"a photo of thing", jpeg(9)[:64]]
+    needles = [b"//host0.example", b"host0.example/", b"a photo of thing", jpeg(9)[:64]]
     for name, data in bytes_of(release.folder).items():
         if name.endswith(".parquet"):
             data = repr(pl.read_parquet(release.folder / name).rows()).encode()
@@ -194,7 +195,7 @@ def test_a_copied_folder_alone_verifies_and_a_flip_in_any_file_is_found(ctx: Poo
     assert verify_release(copy) == []
     rng = np.random.default_rng(0)
     files = bytes_of(copy)
-    assert len(files) == 10
+    assert len(files) == 11
     for name, data in files.items():
         path = copy / name
         path.chmod(0o644)
@@ -582,3 +583,33 @@ def test_the_commands(ctx: PoolContext) -> None:
     broken = curate(ctx, "release", "verify", release.folder, "--json")
     assert broken.exit_code == 1
     assert json.loads(broken.stdout)["problems"] == ["card.md was changed: its bytes are not those that were released"]
+
+
+# -- where its rows come from
+
+
+def test_a_release_has_where_its_rows_come_from_and_loses_it_with_the_sample(ctx: PoolContext) -> None:
+    release = release_of(ctx)
+    rows = pl.read_parquet(release.folder / "provenance.parquet")
+    stored = ctx.store.scan("raw/provenance").collect()
+    assert rows.height == pl.read_parquet(release.ledger).height == stored.height
+    assert "source_url" not in rows.columns
+    assert rows["domain"].to_list() == stored["domain"].to_list()
+    assert release.about["sources"][0]["name"] == "photos"
+    assert release.about["download"] is None  # its tars came as they are
+    taken = stored["sample_id"][5]
+    withdraw(ctx.settings.home, "photos", [taken])
+    following = pl.read_parquet(release_folder(ctx.settings.home, "photos", "v1.1") / "provenance.parquet")
+    assert following.equals(rows.filter(pl.Series(stored["sample_id"] != taken)))
+
+
+def test_rows_without_provenance_do_not_verify(ctx: PoolContext) -> None:
+    folder = release_of(ctx).folder
+    release = read_release(folder)
+    path = folder / "provenance.parquet"
+    path.chmod(0o644)
+    pl.read_parquet(path).head(3).write_parquet(path)
+    recorded = {"sha256": sha256_now(path), "bytes": path.stat().st_size}
+    (folder / "release.json").chmod(0o644)
+    dataclasses.replace(release, files={**release.files, path.name: recorded}, folder=folder).write()
+    assert verify_release(folder) == ["provenance.parquet has not the rows of ledger.parquet"]

@@ -103,7 +103,7 @@ def bring_up_to_date(settings: Settings, name: str = "photos", run_id: str = "ru
     ctx = PoolContext.open(settings, name, run_id=run_id)
     tables = tables_of(ctx)
     for shard in ctx.shards():
-        for table in ("raw/registered_shards", "raw/downloads", "raw/samples"):
+        for table in ("raw/registered_shards", "raw/downloads", "raw/samples", "raw/provenance"):
             materialise_table(ctx, tables[table], shard, tables=tables)
         score_by_hand(ctx, shard)
     summarise(ctx)

@@ -13,6 +13,7 @@ from typing import Any
 import polars as pl
 
 from curation_assets.core.json_files import DamagedFileError, read_json
+from curation_assets.core.plain_json import plain
 from curation_assets.core.settings import check_shard_key
 from curation_assets.core.validation import Number, Switch, Whole, checked, setting
 from curation_assets.core.version import __version__
@@ -132,6 +133,14 @@ class DownloadSettings:
     def limits(self) -> ImageLimits:
         """What an image may cost."""
         return ImageLimits(max_bytes=self.max_bytes, max_pixels=self.max_pixels)
+
+    def behaviour(self) -> dict[str, Any]:
+        """How the crawler behaves, for whoever has to describe it."""
+        paced = ("domain_requests_per_second", "domain_connections", "timeout_seconds", "retries")
+        obeyed = ("obey_robots_txt", "obey_tdm_reservation", "disallowed_header_directives")
+        limits = {name: getattr(self, name) for name in (*paced, "max_bytes", "max_pixels")}
+        robots = {name: plain(getattr(self, name)) for name in obeyed}
+        return {"user_agent": self.user_agent, "agents": list(self.agents), "limits": limits, **robots}
 
     def config(self) -> dict[str, Any]:
         """The settings that may change what ends in the tar (not: the pace, nor which port a local server has)."""

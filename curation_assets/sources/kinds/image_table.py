@@ -29,7 +29,7 @@ from curation_assets.sources.local_images import IMAGE_SCHEMA, LocalImages, imag
 from curation_assets.sources.pool_facts import PoolFacts
 from curation_assets.sources.split import Split, Stamps, identified, stamped_split, stamps_of
 from curation_assets.sources.tables import TableSource, counted
-from curation_assets.sources.text_columns import own_id_column, read_texts
+from curation_assets.sources.text_columns import carried_columns, given_columns_of, own_id_column, read_texts
 from curation_assets.stores.caption_text import are_blank
 from curation_assets.stores.content_hash import config_sha256
 from curation_assets.stores.damaged_tables import read_sound_rows, schema_of
@@ -37,6 +37,7 @@ from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.file_hash import FileState, cached_sha256, file_sha256
 from curation_assets.stores.image_files import PATH_REFUSED, image_names, locate, relative_name
 from curation_assets.stores.parquet import read_parquet
+from curation_assets.stores.provenance import GIVEN
 from curation_assets.stores.samples import OWN_ID
 from curation_assets.stores.text_format import SUFFIXES, TextFormat, table_suffix
 
@@ -52,12 +53,17 @@ class ImageTable(TableSource):
         source = _where_tables_lie(offered.path)
         if source.is_file() and not table_suffix(source):
             return None
-        detected = detect_images(source, offered.columns, offered.text)
+        columns = {ours: theirs for ours, theirs in offered.columns.items() if ours not in GIVEN}
+        detected = detect_images(source, columns, offered.text)
         if detected is None:
             return None
         named: dict[str, str | None] = {ours: theirs for ours, theirs in asdict(detected).items() if theirs is not None}
         if detected.image is not None and (own_id := own_id_column(source, detected.uid, offered.text)):
             named[OWN_ID] = own_id
+        tables = tables_in(source) if detected.image is not None else []
+        if tables:
+            schema = schema_of(tables[0], offered.text)
+            named |= given_columns_of(source, offered.columns, schema, list(named.values()))
         return Found(source, named)
 
     def check(self, pool: PoolFacts, settings: Settings) -> None:
@@ -92,6 +98,7 @@ class ImageTable(TableSource):
             Denylist.load(settings.home),
             pool.text_format,
             self.numbers(pool),
+            carried_columns(named),
         )
 
     def schema(self, pool: PoolFacts) -> Mapping[str, pl.DataType | type[pl.DataType]]:
@@ -160,6 +167,7 @@ def split_images(
     denylist: Denylist | None = None,
     text: TextFormat | None = None,
     numbers: Mapping[str, str] | None = None,
+    carried: Mapping[str, str] | None = None,
 ) -> Split:
     """Cut a source into shards of `shard_size` rows, as `url_table.split_source` does, and find each row's image.
 
@@ -181,6 +189,7 @@ def split_images(
             "shard_size": shard_size,
             "pool": pool,
             **({"numbers": dict(numbers)} if numbers else {}),
+            **({"carried": dict(carried)} if carried else {}),
             **({"denylist": denylist.version} if denylist else {}),
             **({} if text == TextFormat() else {"text": text.config()}),
         }
@@ -190,7 +199,7 @@ def split_images(
     def rows() -> tuple[pl.DataFrame, Stamps, dict[str, int]]:
         if columns.image is None:
             return _rows_beside(source)
-        return _rows_of_tables(folder, tables, columns, text, numbers or {}, is_folder=source.is_dir())
+        return _rows_of_tables(folder, tables, columns, text, numbers or {}, carried or {}, is_folder=source.is_dir())
 
     return stamped_split(home, base, folder, rows, pool, shard_size, denylist)
 
@@ -213,6 +222,7 @@ def _rows_of_tables(
     columns: ImageColumns,
     text: TextFormat,
     numbers: Mapping[str, str],
+    carried: Mapping[str, str],
     *,
     is_folder: bool,
 ) -> tuple[pl.DataFrame, Stamps, dict[str, int]]:
@@ -222,7 +232,7 @@ def _rows_of_tables(
     parts = []
     has_bytes = has_lists = False
     theirs = {"caption": columns.caption, "url": columns.url, "uid": columns.uid}
-    theirs |= {OWN_ID: columns.own_id} if columns.own_id else {}
+    theirs |= {**({OWN_ID: columns.own_id} if columns.own_id else {}), **carried}
     for path in tables:
         schema = schema_of(path, text)
         dtype = schema.get(columns.image)
@@ -238,7 +248,7 @@ def _rows_of_tables(
         first = pl.coalesce("source_reason", "image_reason").alias("source_reason")
         parts.append(texts.hstack(images).with_columns(first).drop("image_reason"))
         has_lists = has_lists or isinstance(schema.get(columns.caption or ""), pl.List)
-    more = [OWN_ID] if columns.own_id else []
+    more = [*([OWN_ID] if columns.own_id else []), *carried]
     rows = identified(pl.concat(parts).select(*_SCHEMA, *numbers, *more) if parts else pl.DataFrame(schema=_SCHEMA))
     facts = {"captions_in_lists": int(has_lists)}
     if is_folder and not has_bytes:

@@ -16,6 +16,8 @@ from curation_assets.sources.tables import TableSource, rows_that_fail
 from curation_assets.sources.text_columns import (
     COLUMN_NAMES,
     SIZES,
+    carried_columns,
+    given_columns_of,
     own_id_column,
     read_texts,
     table_files,
@@ -38,12 +40,14 @@ class UrlTable(TableSource):
         source = offered.path
         if not tables_of(source):
             return None
-        others = {ours: theirs for ours, theirs in offered.columns.items() if ours != "image"}
+        others = {ours: theirs for ours, theirs in offered.columns.items() if ours in COLUMN_NAMES}
         detected = detect_columns(source, others, offered.text)
         sizes = {} if detected.url is not None else size_columns(source, offered.text)
         named = {ours: theirs for ours, theirs in asdict(detected).items() if ours != OWN_ID}
         own_id = own_id_column(source, detected.uid, offered.text)
-        return Found(source, named | ({OWN_ID: own_id} if own_id else {}) | sizes)
+        schema = schema_of(table_files(source)[0], offered.text)
+        carried = given_columns_of(source, offered.columns, schema, [*named.values(), own_id])
+        return Found(source, named | ({OWN_ID: own_id} if own_id else {}) | carried | sizes)
 
     def has_images(self, pool: PoolFacts) -> bool:
         return pool.columns.get("url") is not None
@@ -79,7 +83,15 @@ def split_of_columns(pool: PoolFacts, source: Path, settings: Settings, numbers:
     mapping = ColumnMapping(str(named.get("caption")), named.get("url"), named.get("uid"), named.get(OWN_ID))
     denylist = Denylist.load(settings.home)
     return split_source(
-        pool.name, source, settings.work(pool.name), mapping, pool.shard_size, denylist, pool.text_format, numbers
+        pool.name,
+        source,
+        settings.work(pool.name),
+        mapping,
+        pool.shard_size,
+        denylist,
+        pool.text_format,
+        numbers,
+        carried_columns(named),
     )
 
 
@@ -123,12 +135,14 @@ def split_source(
     denylist: Denylist | None = None,
     text: TextFormat | None = None,
     numbers: Mapping[str, str] | None = None,
+    carried: Mapping[str, str] | None = None,
 ) -> Split:
     """Cut a source into shards of `shard_size` rows under `work`/source, once per version of source and denylist.
 
     Duplicates are seen over the whole pool here: of several usable rows with one sample_id, the first in source
     order is not a duplicate. A changed source makes a new split. Holds the source's text columns in memory (about
-    300 bytes a row). `numbers`: further columns, our name → the source's; a part has them as float64.
+    300 bytes a row). `numbers`: further columns, our name → the source's; a part has them as float64. `carried`:
+    the same of texts on where a row comes from.
     """
     files, text = table_files(source), text or TextFormat()
     home = work / "source"
@@ -142,19 +156,24 @@ def split_source(
             **({"denylist": denylist.version} if denylist else {}),
             **({} if text == TextFormat() else {"text": text.config()}),
             **({"numbers": dict(numbers)} if numbers else {}),
+            **({"carried": dict(carried)} if carried else {}),
         }
     )[:16]
-    read = partial(_identified, files, columns, text, numbers or {})
+    read = partial(_identified, files, columns, text, numbers or {}, carried or {})
     return split_once(home / f"split-{version}", read, pool, shard_size, denylist)
 
 
 def _identified(
-    files: Sequence[Path], columns: ColumnMapping, text: TextFormat, numbers: Mapping[str, str]
+    files: Sequence[Path],
+    columns: ColumnMapping,
+    text: TextFormat,
+    numbers: Mapping[str, str],
+    carried: Mapping[str, str],
 ) -> pl.DataFrame:
     """Grain: one row per source row, in source order."""
     names = {"caption": columns.caption, "url": columns.url, "uid": columns.uid}
-    names |= {OWN_ID: columns.own_id} if columns.own_id else {}
+    names |= {**({OWN_ID: columns.own_id} if columns.own_id else {}), **carried}
     rows = pl.concat([read_texts(path, names, numbers, text) for path in files])
     more = ["source_reason"] if rows["source_reason"].null_count() < rows.height else []
-    more += [*numbers, *([OWN_ID] if columns.own_id else [])]
+    more += [*numbers, *([OWN_ID] if columns.own_id else []), *carried]
     return identified(rows).select("sample_id", "source_row", "url", "caption", "is_duplicate", *more)

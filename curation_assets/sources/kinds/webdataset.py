@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from curation_assets.sources.download.reasons import reason_of
 from curation_assets.sources.pool_facts import PoolFacts
 from curation_assets.sources.shard_keys import tar_of_shard, tars_by_shard
 from curation_assets.sources.table_files import split_notes
+from curation_assets.sources.text_columns import GIVEN_NAMES, MAX_GIVEN_CHARACTERS, carried_columns
 from curation_assets.stores.atomic import fetch
 from curation_assets.stores.caption_text import MAX_TEXT_BYTES, caption_text
 from curation_assets.stores.denylist import Denylist
@@ -28,6 +30,7 @@ from curation_assets.stores.image_formats import IMAGE_EXTENSIONS
 from curation_assets.stores.images import BLOCK, ImageRejected, TarIndex, compression_of, printable, tar_index
 from curation_assets.stores.objects import object_home
 from curation_assets.stores.parquet import scan_parquet
+from curation_assets.stores.provenance import GIVEN
 from curation_assets.stores.samples import OWN_ID, mark_duplicates, without_denied
 from curation_assets.stores.tar_members import indexed_sha256
 from curation_assets.stores.tar_samples import (
@@ -60,11 +63,13 @@ class Webdataset(Source):
         source = offered.path
         if not find_tars(source):
             return None
-        if offered.columns:
+        given = {ours: key for ours, key in offered.columns.items() if ours in GIVEN}
+        if given.keys() != offered.columns.keys():
             raise ValueError(
                 f"{source} holds tars: columns, header and encoding do not apply, got {dict(offered.columns)}"
             )
-        return Found(source, {OWN_ID: "uid"} if has_own_ids(source) else {})
+        keys = {ours: key for ours, key in {**_given_keys(source), **given}.items() if key is not None}
+        return Found(source, {**({OWN_ID: "uid"} if has_own_ids(source) else {}), **keys})
 
     def shards(self, pool: PoolFacts, settings: Settings) -> list[str]:
         return list(tars_of_pool(pool, settings))
@@ -89,7 +94,7 @@ class Webdataset(Source):
         tar = _tar(pool, shard, settings)
         fetch(tar)
         denylist = Denylist.load(settings.home)
-        rows = read_tar_rows(tar, with_sha256=bool(denylist.hashes.get("sha256")))
+        rows = read_tar_rows(tar, pool.columns, with_sha256=bool(denylist.hashes.get("sha256")))
         return without_denied(rows, denylist).with_columns(tar=pl.lit(_from_work(tar, pool, settings)))
 
     def expected_rows(self, pool: PoolFacts, settings: Settings) -> int:
@@ -240,6 +245,38 @@ def has_own_ids(source: Path) -> bool:
     return False
 
 
+def _given_keys(source: Path) -> dict[str, str]:
+    """Keys on where samples come from, of the first samples of the first tar that has json files and of the table
+    beside it: our name → theirs."""
+    for tar in find_tars(source):
+        if object_home(tar) is not None:
+            return {}
+        try:
+            index = tar_index(tar)
+        except OSError:
+            continue
+        metas = [sample.meta for sample in members_by_key(index).values() if sample.meta is not None]
+        facts = [json_of(index, meta)[0] for meta in metas[:LOOKED_AT_JSONS]]
+        facts += [*download_results(tar).by_key.values()][:LOOKED_AT_JSONS]
+        if facts:
+            there = {key.lower(): key for one in facts for key, value in one.items() if isinstance(value, str)}
+            return {
+                ours: next(there[name] for name in names if name in there)
+                for ours, names in GIVEN_NAMES.items()
+                if not there.keys().isdisjoint(names)
+            }
+    return {}
+
+
+def _given_of(keys: Mapping[str, str | None], *facts: Mapping[str, Any]) -> dict[str, str | None]:
+    """What a sample's json, or the table beside the tar, has under the keys that the pool names."""
+    found: dict[str, str | None] = {}
+    for ours, key in carried_columns(keys).items():
+        texts = (one[key].strip() for one in facts if isinstance(one.get(key), str) and is_encodable(one[key]))
+        found[ours] = next((text for text in texts if 0 < len(text) <= MAX_GIVEN_CHARACTERS), None)
+    return found
+
+
 def _caption_of(meta: Mapping[str, Any]) -> str | None:
     """The caption of a json: a text, or the first of a list."""
     for name in _CAPTION_KEYS:
@@ -279,38 +316,42 @@ _ROW_SCHEMA = {
 }
 
 
-def read_tar_rows(tar: Path, *, with_sha256: bool = False) -> pl.DataFrame:
+def read_tar_rows(
+    tar: Path, columns: Mapping[str, str | None] = MappingProxyType({}), *, with_sha256: bool = False
+) -> pl.DataFrame:
     """Grain: one row per key, sorted by key: the tar's samples and those that img2dataset's table lists as failed;
     then one row per sample whose key was there already, and one where the tar is damaged and no table lists its rows.
 
     Columns: sample_id, source_row (index in that order), url, caption, is_duplicate (within this tar), member,
     source_reason (null where image and caption are present), own_id. A sample with neither url nor uid is identified by
     its image's bytes, which survive resharding. A truncated tar gives rows as far as it can be followed, and rows for
-    what its table promises beyond. `with_sha256`: also the column image_sha256, which costs reading every image.
+    what its table promises beyond. `columns`: of where a sample comes from, our name → the key of its json or column of
+    the table; the rows have them, too. `with_sha256`: also the column image_sha256, which costs reading every image.
     """
     index = None
     try:
         index = tar_index(tar)
-        rows = [*_rows(index)]
+        rows = [*_rows(index, columns)]
     except FileNotFoundError:
         raise
     except OSError as error:
         rows = [_lost_row(tar, f"tar_unreadable:{type(error).__name__}")]
     numbered = [{**row, "source_row": source_row} for source_row, row in enumerate(rows)]
-    frame = pl.DataFrame(numbered, schema=_ROW_SCHEMA, orient="row")
+    schema = {**_ROW_SCHEMA, **dict.fromkeys(carried_columns(columns), pl.String)}
+    frame = pl.DataFrame(numbered, schema=schema, orient="row")
     if with_sha256:
         hashes = [None if index is None else _sha256(index, member) for member in frame["member"]]
         frame = frame.with_columns(pl.Series("image_sha256", hashes, dtype=pl.String))
     return mark_duplicates(frame)
 
 
-def _rows(index: TarIndex) -> Iterator[dict[str, Any]]:
+def _rows(index: TarIndex, columns: Mapping[str, str | None]) -> Iterator[dict[str, Any]]:
     samples, results = members_by_key(index), download_results(index.path)
     for key in sorted(set(samples) | set(results.by_key)):
         if key in samples:
-            yield _row(index, key, samples[key], results)
+            yield _row(index, key, samples[key], results, columns)
         else:
-            yield _untarred_row(key, results.by_key[key])
+            yield _untarred_row(key, results.by_key[key]) | _given_of(columns, results.by_key[key])
     for name, count in _repeated_samples(index).items():
         for number in range(1, count + 1):
             yield _lost_row(index.path, f"member_repeated:{printable(name)}", number)
@@ -350,7 +391,9 @@ def _sha256(index: TarIndex, member: str | None) -> str | None:
         return None
 
 
-def _row(index: TarIndex, key: str, sample: TarSample, results: DownloadResults) -> dict[str, Any]:
+def _row(
+    index: TarIndex, key: str, sample: TarSample, results: DownloadResults, columns: Mapping[str, str | None]
+) -> dict[str, Any]:
     caption, text_reason = text_of(index, sample.text)
     meta, json_reason = json_of(index, sample.meta)
     if sample.text is None and (listed := _caption_of(meta)) is not None:
@@ -382,6 +425,7 @@ def _row(index: TarIndex, key: str, sample: TarSample, results: DownloadResults)
         "member": sample.image if name_reason is None else None,
         OWN_ID: _own_id(meta) or _own_id(result),
         "source_reason": name_reason or image_reason or text_reason or url_reason,
+        **_given_of(columns, meta, result),
     }
 
 

@@ -13,6 +13,7 @@ from curation_assets.flow.table import Folder, Needs, Shown, Table, TableCheck
 from curation_assets.sources.base import version_of
 from curation_assets.sources.shards import build_samples, download, hash_list_of, register_shard, source_fingerprint
 from curation_assets.stages.raw.deliveries import shard_notes
+from curation_assets.stages.raw.provenance import provenance_table
 
 #: While the last rows of a shard wait for their servers, the next one is under way.
 DOWNLOADS_AT_ONCE = 2
@@ -61,6 +62,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
             "kept, dropped (reason) or failed (reason)."
         ),
     )
+    yield provenance_table()
     yield Table(
         name=LOOKUP,
         grain="pool",

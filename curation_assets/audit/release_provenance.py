@@ -1,0 +1,55 @@
+"""provenance.parquet of a release: raw/provenance of its rows, without URLs, by the halves of their ids."""
+
+from collections.abc import Collection, Iterable
+from itertools import chain
+from pathlib import Path
+
+import polars as pl
+import pyarrow.parquet as pq
+
+from curation_assets.core.table_names import PROVENANCE
+from curation_assets.selection.rows import uid_columns
+from curation_assets.stores.atomic import replacing
+from curation_assets.stores.parquet import scan_parquet
+from curation_assets.stores.provenance import PROVENANCE_SCHEMA
+from curation_assets.stores.shard_store import ShardStore
+
+_HALVES = ["uid_high", "uid_low"]
+_COLUMNS = [*_HALVES, *(name for name in PROVENANCE_SCHEMA if name not in ("sample_id", "source_url"))]
+_GROUP_ROWS = 100_000
+
+
+def write_provenance(store: ShardStore, path: Path, *, without: Collection[str] = ()) -> None:
+    """Write raw/provenance of all shards as one file, shard after shard, without some samples. Holds one shard."""
+    _write(path, (store.read(PROVENANCE, shard).with_columns(uid_columns()) for shard in _shards(store)), without)
+
+
+def write_purged_provenance(source: Path, target: Path, sample_ids: Collection[str]) -> None:
+    """Write the file of a release without the rows of some samples."""
+    with pq.ParquetFile(source, memory_map=False) as file:
+        groups = (pl.DataFrame(file.read_row_group(number)) for number in range(file.num_row_groups))
+        _write(target, groups, sample_ids)
+
+
+def has_rows_of(provenance: Path, ledger: Path) -> bool:
+    """Whether a release's file has the rows of its ledger, each once."""
+    key = [*_HALVES, "shard", "source_row"]
+    ours, theirs = (
+        scan_parquet(path).select(pl.col(name).cast(pl.String) if name == "shard" else name for name in key)
+        for path in (provenance, ledger)
+    )
+    return ours.sort(key).collect().equals(theirs.sort(key).collect())
+
+
+def _shards(store: ShardStore) -> list[str]:
+    return sorted(store.partitions(PROVENANCE))
+
+
+def _write(path: Path, parts: Iterable[pl.DataFrame], without: Collection[str]) -> None:
+    removed = pl.DataFrame({"sample_id": sorted(without)}, schema={"sample_id": pl.String}).select(uid_columns())
+    schema = {**dict.fromkeys(_HALVES, pl.UInt64()), **PROVENANCE_SCHEMA}
+    empty = pl.DataFrame(schema={name: schema[name] for name in _COLUMNS})
+    with replacing(path) as temporary, pq.ParquetWriter(temporary, empty.to_arrow().schema, compression="zstd") as file:
+        for part in chain([empty], parts):
+            kept = part.select(_COLUMNS).join(removed, on=_HALVES, how="anti", maintain_order="left")
+            file.write_table(kept.to_arrow(), row_group_size=_GROUP_ROWS)

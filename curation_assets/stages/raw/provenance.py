@@ -1,0 +1,128 @@
+"""raw/provenance: where each row comes from, under which licence, and what its owner's signals allow."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import polars as pl
+
+from curation_assets.core.roles import LanguageIdentifier
+from curation_assets.core.table_names import DOWNLOADS, PROVENANCE, REGISTERED_SHARDS, SAMPLES
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.table import Needs, Shown, Table
+from curation_assets.sources.declaration import Pool, declared_sources
+from curation_assets.sources.download.domain_limits import domain_of
+from curation_assets.sources.licences import spdx_of
+from curation_assets.stores.denylist import TAKEDOWN
+from curation_assets.stores.hash_lists import QUARANTINED
+from curation_assets.stores.provenance import FETCHED, GIVEN, KEPT_OF_REMOVED, PROVENANCE_SCHEMA
+
+ROLE = "language_identifier"
+MAX_DOMAIN_CHARACTERS = 253  # RFC 1035
+
+
+def provenance_table() -> Table:
+    """The table."""
+    return Table(
+        name=PROVENANCE,
+        grain="shard",
+        inputs=(REGISTERED_SHARDS, DOWNLOADS, SAMPLES),
+        version="1",
+        description="One row per row of raw/samples: source, licence, creator, page, domain, language, when it was "
+        "fetched, and the opt-out signals of its owner.",
+        compute=_rows,
+        needs=Needs(roles=(ROLE,)),
+        config=lambda ctx, shard: [_of_source(source) for source in _sources(ctx.pool).values()],
+        continues=SAMPLES,
+        shown=Shown(kinds=("polars",)),
+    )
+
+
+def _sources(pool: Pool) -> dict[str, Mapping[str, Any]]:
+    return {source["name"]: source for source in declared_sources(pool)}
+
+
+def _of_source(source: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a declaration goes into rows."""
+    return {name: source.get(name) for name in ("name", "licence", "licence_url")}
+
+
+def _rows(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+    registered, downloads = ctx.store.read(REGISTERED_SHARDS, shard), ctx.store.read(DOWNLOADS, shard)
+    columns = ["sample_id", "shard", "source_row", "caption", "url", "image_bytes", "reason"]
+    samples = ctx.store.read(SAMPLES, shard, columns)
+    return provenance_rows(ctx.pool, registered, downloads, samples, ctx.engines([ROLE])[ROLE])
+
+
+def provenance_rows(
+    pool: Pool,
+    registered: pl.DataFrame,
+    downloads: pl.DataFrame,
+    samples: pl.DataFrame,
+    identifier: LanguageIdentifier,
+) -> pl.DataFrame:
+    """Grain: one row per row of raw/samples, in its order (PROVENANCE_SCHEMA). The three tables have the same rows.
+
+    What the row itself has comes before what is declared of its source. Of rows that were taken down or quarantined
+    the source alone stays.
+    """
+    given = _columns(registered, {**GIVEN, "url": pl.String()}).hstack(_columns(downloads, FETCHED))
+    declared = _sources(pool)
+    only = next(iter(declared)) if len(declared) == 1 else pool.name
+    source = pl.col("source").fill_null(only)
+    of_source = {
+        name: source.replace_strict(
+            {key: one.get(name) for key, one in declared.items()}, default=None, return_dtype=pl.String
+        )
+        for name in ("licence", "licence_url")
+    }
+    has_own = pl.col("licence").is_not_null() | pl.col("licence_url").is_not_null()
+    given = given.with_columns(
+        pl.when(has_own).then(pl.col(name)).otherwise(of_source[name]).alias(name) for name in of_source
+    ).with_columns(source=source)
+    caption = samples["caption"].fill_null("")
+    is_page = pl.col("licence").str.starts_with("http")
+    given = given.with_columns(pl.coalesce("licence_url", pl.when(is_page).then("licence")).alias("licence_url"))
+    rows = samples.select("sample_id", "shard", "source_row", "image_bytes").hstack(
+        given.drop("url").with_columns(
+            pl.struct("licence", "licence_url")
+            .map_elements(lambda one: spdx_of(one["licence"], one["licence_url"]), return_dtype=pl.String)
+            .alias("licence"),
+            _domains(given).alias("domain"),
+            pl.col("language").str.to_lowercase().fill_null(_languages(caption, identifier)).alias("language"),
+            caption.str.count_matches(r"\S+").cast(pl.Int32).alias("caption_words"),
+        )
+    )
+    is_removed = samples["reason"].is_in([TAKEDOWN, QUARANTINED]).fill_null(False)
+    emptied = [
+        pl.when(is_removed).then(None).otherwise(pl.col(name)).alias(name)
+        for name in PROVENANCE_SCHEMA
+        if name not in KEPT_OF_REMOVED
+    ]
+    return rows.with_columns(emptied).select(PROVENANCE_SCHEMA.names()).cast(PROVENANCE_SCHEMA)
+
+
+def _columns(frame: pl.DataFrame, schema: Mapping[str, Any]) -> pl.DataFrame:
+    """These columns; nulls for those that are not there."""
+    absent = [pl.lit(None, dtype).alias(name) for name, dtype in schema.items() if name not in frame.columns]
+    return frame.with_columns(absent).select(*schema)
+
+
+def _domains(rows: pl.DataFrame) -> pl.Series:
+    """Registered domain of each row's URL, else of its page; null without either."""
+    urls = rows.select(pl.coalesce("url", "source_url")).to_series()
+    known = {url: _domain(url) for url in urls.drop_nulls().unique().to_list()}
+    return urls.replace_strict(known, default=None, return_dtype=pl.String)
+
+
+def _domain(url: str) -> str | None:
+    try:
+        domain = domain_of(url).lower()
+    except ValueError:  # no URL
+        return None
+    return domain if 0 < len(domain) <= MAX_DOMAIN_CHARACTERS else None
+
+
+def _languages(captions: pl.Series, identifier: LanguageIdentifier) -> pl.Series:
+    """ISO 639 code of each caption; null for a blank one."""
+    languages, _ = identifier.identify_languages(captions.to_list())
+    return pl.Series([language or None for language in languages], dtype=pl.String)

@@ -1,0 +1,158 @@
+"""raw/provenance: source, licence, creator, page, domain and language of every row, whatever brings them."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from curation_assets.cli import app
+from curation_assets.core.settings import Settings, load_settings
+from curation_assets.core.table_names import PROVENANCE, REGISTERED_SHARDS, SAMPLES
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.graph import tables_of
+from curation_assets.flow.run_table import run_with_upstream
+from curation_assets.sources.declaration import DeclaredSource, add_pool, save_pool
+from curation_assets.stores.denylist import add_to_denylist
+from curation_assets.stores.provenance import PROVENANCE_SCHEMA
+from tests.support.hostile_sources import tar_bytes
+from tests.support.lineage_pools import jpeg
+
+ROWS: list[dict[str, Any]] = [
+    {
+        "caption": "a red bus on a road", "license": "CC BY 4.0", "author": "Ann", "source": "flickr",
+        "page_url": "https://www.a.co.uk/p",
+    },
+    {
+        "caption": "ein Hund läuft im Garten", "license": "https://creativecommons.org/licenses/by/2.0/", "author": " ",
+        "source": "wiki",
+    },
+    {"caption": "un chat noir sur la table", "license": None, "author": "Eve", "source": None},
+    {"caption": "a man", "license": "own terms", "author": "x" * 2001, "source": "wiki", "page_url": "no url"},
+]  # fmt: skip
+EXPECTED = {
+    "source": ["flickr", "wiki", "p", "wiki"],
+    "licence": ["cc-by-4.0", "cc-by-2.0", None, "own terms"],
+    "licence_url": [None, "https://creativecommons.org/licenses/by/2.0/", None, None],
+    "creator": ["Ann", None, "Eve", None],
+    "source_url": ["https://www.a.co.uk/p", None, None, "no url"],
+    "domain": ["a.co.uk", None, None, None],
+    "caption_words": [6, 5, 6, 2],
+}
+NAMES = ("caption", "license", "author", "source", "page_url")
+
+
+def made(settings: Settings, name: str = "p") -> PoolContext:
+    ctx = PoolContext.open(settings, name)
+    run_with_upstream(ctx, PROVENANCE)
+    return ctx
+
+
+def run(words: list[str]) -> Result:
+    return CliRunner().invoke(app, words, env={"COLUMNS": "250"})
+
+
+def provenance(ctx: PoolContext) -> pl.DataFrame:
+    return ctx.store.scan(PROVENANCE).collect().sort("shard", "source_row")
+
+
+def written(folder: Path, kind: str) -> Path:
+    """ROWS as a source of some kind."""
+    frame = pl.DataFrame([{name: row.get(name) for name in NAMES} for row in ROWS])
+    if kind == "tars":
+        members = {}
+        for number, row in enumerate(ROWS):
+            members |= {f"{number}.jpg": jpeg(number), f"{number}.txt": row["caption"].encode()}
+            members[f"{number}.json"] = json.dumps({key: row.get(key) for key in NAMES if key != "caption"}).encode()
+        (folder / "000000.tar").write_bytes(tar_bytes(members))
+        return folder
+    if kind == "images":
+        frame = frame.with_columns(image=pl.Series([jpeg(number) for number in range(len(ROWS))]))
+        frame.write_parquet(folder / "rows.parquet")
+        return folder / "rows.parquet"
+    frame.write_csv(folder / "rows.csv")
+    return folder / "rows.csv"
+
+
+@pytest.mark.parametrize("kind", ["captions", "images", "tars"])
+def test_what_the_rows_bring_along_is_there_from_every_kind_of_source(tmp_path: Path, kind: str) -> None:
+    settings = load_settings(tmp_path / "home", "embedded")
+    folder = tmp_path / "source"
+    folder.mkdir()
+    add_pool(settings, "p", written(folder, kind), profile="embedded")
+    ctx = made(settings)
+    rows = provenance(ctx)
+    assert rows.schema == PROVENANCE_SCHEMA
+    assert {name: rows[name].to_list() for name in EXPECTED} == EXPECTED
+    assert rows["language"].to_list()[:3] == ["en", "de", "fr"]
+    assert (rows["image_bytes"].null_count() == 0) == (kind != "captions")
+
+
+def test_a_declared_source_fills_what_rows_lack_and_restales_no_score(tmp_path: Path) -> None:
+    settings = load_settings(tmp_path / "home", "embedded")
+    pool = add_pool(settings, "p", written(tmp_path, "captions"))
+    before = made(settings).store.manifest(SAMPLES, "p-000000")
+    declared = (
+        DeclaredSource("wiki", licence="CC BY-SA 3.0"),
+        DeclaredSource("p", licence="cc0-1.0", licence_url="https://creativecommons.org/publicdomain/zero/1.0/"),
+    )
+    save_pool(settings, replace(pool, sources=declared))
+    ctx = made(settings)
+    rows = provenance(ctx)
+    assert rows["licence"].to_list() == ["cc-by-4.0", "cc-by-2.0", "cc0-1.0", "own terms"]
+    assert rows["licence_url"].to_list()[2] == "https://creativecommons.org/publicdomain/zero/1.0/"
+    assert ctx.store.manifest(SAMPLES, "p-000000") == before
+    readers = [name for name, table in tables_of(ctx).items() if PROVENANCE in table.inputs]
+    assert not any(name.startswith(("signals/", "fused/", "distilled/")) for name in readers)
+
+
+def test_the_only_declared_source_is_that_of_every_row(tmp_path: Path) -> None:
+    settings = load_settings(tmp_path / "home", "embedded")
+    pool = add_pool(settings, "p", written(tmp_path, "captions"), columns={"source": None, "licence": None})
+    save_pool(settings, replace(pool, sources=(DeclaredSource("cc12m", licence="mit"),)))
+    rows = provenance(made(settings))
+    assert rows["source"].to_list() == ["cc12m"] * 4
+    assert rows["licence"].to_list() == ["mit"] * 4
+
+
+def test_a_sample_that_was_taken_down_keeps_its_source_alone(tmp_path: Path) -> None:
+    settings = load_settings(tmp_path / "home", "embedded")
+    add_pool(settings, "p", written(tmp_path, "captions"))
+    sample_id = provenance(made(settings))["sample_id"][0]
+    add_to_denylist(settings.home, [("uid", sample_id)])
+    ctx = made(settings)
+    registered = ctx.store.read(REGISTERED_SHARDS, "p-000000").row(0, named=True)
+    assert [registered[name] for name in ("licence", "creator", "source_url")] == [None] * 3
+    row = provenance(ctx).row(0, named=True)
+    kept = {name for name, value in row.items() if value is not None}
+    assert kept == {"sample_id", "shard", "source_row", "source"}
+
+
+def test_columns_are_named_on_the_command_line_and_can_be_refused(tmp_path: Path) -> None:
+    pl.DataFrame({"caption": ["a"], "terms": ["MIT"], "lang": ["EN"]}).write_csv(tmp_path / "rows.csv")
+    home = ["--home", str(tmp_path / "home")]
+    source = str(tmp_path / "rows.csv")
+    shown = CliRunner().invoke(
+        app,
+        ["pool", "add", "p", source, "--licence-column", "terms", "--language-column", "none", *home],
+        env={"COLUMNS": "250"},
+    )
+    assert "licence terms" in shown.output
+    declared = yaml.safe_load((tmp_path / "home/pools/p.yaml").read_text())
+    assert declared["columns"]["licence"] == "terms"
+    assert "language" not in declared["columns"]
+    wrong = CliRunner().invoke(
+        app, ["pool", "add", "q", source, "--creator-column", "who", *home], env={"COLUMNS": "250"}
+    )
+    assert wrong.exit_code == 1
+    assert "'who'" in wrong.output
+    assert "--creator-column" in wrong.output
+
+
+def test_sources_are_declared_once_each_with_days_or_months() -> None:
+    with pytest.raises(ValueError, match="collected_from must be a day or month"):
+        DeclaredSource("a", collected_from="last year")
