@@ -55,9 +55,7 @@ class DeclaredSource:
     url: str | None = setting(default=None, description="Page that describes it.")
     licence: str | None = setting(default=None, description="Of rows that bring none: an SPDX id.")
     licence_url: str | None = setting(default=None, description="Page of that licence.")
-    obtained: Obtained | None = setting(
-        default=None, description="public, licensed, private, user_data, synthetic, crawled, or other."
-    )
+    obtained: Obtained | None = setting(default=None, description="How its owner came by it.")
     collected_from: str | None = setting(default=None, description="First day or month of its collection: 2025-01.")
     collected_to: str | None = setting(default=None, description="Last day or month of its collection.")
     description: str = setting(default="", description="For people.")
@@ -100,7 +98,7 @@ class Pool:
         default=None, description="Profile by name or path; --profile and CURATION_PROFILE go before it."
     )
     sources: tuple[DeclaredSource, ...] = setting(
-        default=(), description="Where its rows come from: name, url, licence, licence_url, obtained, collected_from …"
+        default=(), description="Where its rows come from; see the table of a source."
     )
     options: PoolOptions = setting(default_factory=PoolOptions, description="What the stages do.")
     download: DownloadSettings = setting(default_factory=DownloadSettings, description="How images are fetched.")

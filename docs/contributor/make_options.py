@@ -15,7 +15,7 @@ from curation_assets.core.validation import content_of, described, fields_of, ne
 from curation_assets.engines.needs import needs_of
 from curation_assets.selection.policy import Policy, Prefilter
 from curation_assets.sources.all_options import PoolOptions
-from curation_assets.sources.declaration import Pool
+from curation_assets.sources.declaration import DeclaredSource, Pool
 from curation_assets.sources.download.download import DownloadSettings
 
 PAGE = Path(__file__).parents[1] / "user" / "options.md"
@@ -38,6 +38,7 @@ TABLES: tuple[tuple[str, str, type], ...] = (
     ("Pool", "In `<home>/pools/NAME.yaml`", Pool),
     ("Options of a pool", "Under `options:` of a pool", PoolOptions),
     *_of_options(),
+    ("Source", "Each under `sources:` of a pool", DeclaredSource),
     ("Download", "Under `download:` of a pool", DownloadSettings),
     ("Policy", "In a file of its own, `<home>/pools/NAME/POLICY.yaml`", Policy),
     ("Prefilter", "Each under `prefilters:` of a policy", Prefilter),
