@@ -37,10 +37,10 @@ _ORDER = (
     "demo", "run", "retry", "explore", "ui", "pool add", "pool list", "pool set", "pool remove",
     "pool remove-shard", "pool word-weights", "verify", "doctor", "score", "methods", "icc explain",
     "icc train-bridge", "why", "diff", "show lineage", "show cost", "drift freeze", "drift show", "drift accept",
-    "export", "release create", "release list", "release show", "release diff", "release verify", "takedown add",
-    "takedown apply", "evaluate captions", "evaluate suite", "evaluate compare", "tables", "evaluate clip",
-    "evaluate retrieval", "evaluate zero-shot", "annotate sample", "annotate benchmark", "annotate rate",
-    "annotate merge", "annotate candidates", "annotate rank", "agreement scores", "agreement raters",
+    "export", "release create", "release list", "release show", "release diff", "release verify", "summary",
+    "takedown add", "takedown apply", "evaluate captions", "evaluate suite", "evaluate compare", "tables",
+    "evaluate clip", "evaluate retrieval", "evaluate zero-shot", "annotate sample", "annotate benchmark",
+    "annotate rate", "annotate merge", "annotate candidates", "annotate rank", "agreement scores", "agreement raters",
     "agreement rankings", "reward train", "reward evaluate",
 )  # fmt: skip
 

@@ -62,6 +62,7 @@ from curation_assets.stores.releases import (
     read_release,
     release_folder,
     releases_root,
+    summaries_folder,
 )
 from curation_assets.stores.shard_store import MissingInputError, ShardStore, named
 from curation_assets.stores.subsets import write_subset_npy, write_subset_parquet
@@ -330,14 +331,16 @@ def affected_releases(home: Path, pool: str, sample_ids: Collection[str]) -> lis
     return [release for release in list_releases(home, pool) if _names_any(release, set(sample_ids))]
 
 
-def denied_samples(home: Path, pool: str) -> list[str]:
-    """sample_ids in releases of a pool that the denylist knows: of releases restored from a copy, for example."""
+def denied_samples(home: Path, pool: str, name: str | None = None) -> list[str]:
+    """sample_ids in releases of a pool (in the one of this name) that the denylist knows: of releases restored from a
+    copy, for example.
+    """
     denylist = Denylist.load(home)
     if not denylist.hashes.get("uid"):
         return []
     ids: set[str] = set()
     for release in list_releases(home, pool):
-        if release.withdrawn is None:
+        if release.withdrawn is None and name in (None, release.name):
             rows = read_parquet(release.ledger, columns=["uid_high", "uid_low"])
             ids.update(uid_texts(rows["uid_high"], rows["uid_low"]))
     return sorted(sample_id for sample_id in ids if denylist.has("uid", sample_id))
@@ -345,7 +348,7 @@ def denied_samples(home: Path, pool: str) -> list[str]:
 
 def _names_any(release: Release, sample_ids: set[str]) -> bool:
     if release.withdrawn is not None:
-        return bool(_files(release.folder))
+        return bool(_files(release.folder)) or summaries_folder(release).is_dir()
     try:
         return names_samples(release.ledger, sample_ids)
     except _UNREADABLE as error:
@@ -360,8 +363,9 @@ def withdraw(
 ) -> list[Release]:
     """Withdraw every release that names one of the samples; the next one, NAME.1 (then .2, …), has all others.
 
-    Of a withdrawn release release.json alone stays. A call that was killed is finished by the next one. Returns the
-    withdrawn releases. Raises StoreError as `affected_releases`.
+    Of a withdrawn release release.json alone stays, and no summary: domains that only a sample had stand in it. A call
+    that was killed is finished by the next one. Returns the withdrawn releases. Raises StoreError as
+    `affected_releases`.
     """
     remove_all_stale(releases_root(home, pool))
     wanted = set(sample_ids)
@@ -383,6 +387,7 @@ def withdraw(
                 ),
             )
             release.write()  # from here on nobody reads it, and the next call removes what is left of it
+        remove_path(summaries_folder(release))
         for path in _files(release.folder).values():
             remove_path(path)
         remove_path(release.folder / VERSIONS)

@@ -10,7 +10,7 @@
 
 It holds ids, numbers, licences and names of creators, and no caption, URL or image. The folder appears whole or not at
 all, and no file of it is ever written again. A release that a takedown touched keeps release.json alone, which names
-the next one.
+the next one. Beside it, `NAME.summary/FORM/` has what `curate summary` wrote of it, and goes with it.
 """
 
 import dataclasses
@@ -33,6 +33,7 @@ PROVENANCE_FILE = "provenance.parquet"  # earlier releases lack it
 SUBSET_NPY, SUBSET_PARQUET = "subset.npy", "subset.parquet"
 FORMAT = "curation_release/1"
 READ_ONLY = 0o444
+SUMMARIES = ".summary"  # end of the name of the folder beside a release
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 
@@ -143,7 +144,14 @@ def release_folder(home: Path, pool: str, name: str) -> Path:
             f"a release's name has lower-case letters, digits, '.', '_' and '-', 64 at most, and begins with a letter "
             f"or digit; got {name!r}"
         )
+    if name.endswith(SUMMARIES):
+        raise ValueError(f"a release's name does not end in {SUMMARIES}, as folders of summaries do; got {name!r}")
     return releases_root(home, pool) / name
+
+
+def summaries_folder(release: Release) -> Path:
+    """Where the summaries of a release lie, a folder for each form, whether there are any or not."""
+    return release.folder.with_name(release.folder.name + SUMMARIES)
 
 
 def releases_root(home: Path, pool: str) -> Path:

@@ -6,8 +6,10 @@ import json
 import shutil
 import tarfile
 import tempfile
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -33,15 +35,17 @@ def jpeg(seed: int) -> bytes:
     return buffer.getvalue()
 
 
-def write_tar(path: Path, rows: list[tuple[str, str, str, bytes]]) -> None:
-    """(key, url, caption, image) per sample."""
+def write_tar(
+    path: Path, rows: list[tuple[str, str, str, bytes]], facts: Mapping[str, Mapping[str, str]] = MappingProxyType({})
+) -> None:
+    """(key, url, caption, image) per sample. `facts`: key → what its json has besides."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(path, "w") as tar:
         for key, url, caption, image in rows:
             for extension, data in (
                 ("jpg", image),
                 ("txt", caption.encode()),
-                ("json", json.dumps({"url": url, "caption": caption}).encode()),
+                ("json", json.dumps({"url": url, "caption": caption, **facts.get(key, {})}).encode()),
             ):
                 info = tarfile.TarInfo(f"{key}.{extension}")
                 info.size = len(data)

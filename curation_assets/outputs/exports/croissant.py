@@ -5,12 +5,17 @@ Written by hand rather than through mlcroissant's Metadata: that knows no PROV-O
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from curation_assets.core.version import __version__
 from curation_assets.outputs.exports.manifest import Export
+from curation_assets.outputs.summary.croissant_rai import FORM as RAI_FORM
+from curation_assets.outputs.summary.croissant_rai import rai_properties
+from curation_assets.outputs.summary.declared import SUMMARY_FILE, read_declared
+from curation_assets.outputs.summary.facts import Facts, Section
 from curation_assets.stores.atomic import write_text_atomically
+from curation_assets.stores.releases import PROVENANCE_FILE, SUBSET_PARQUET, Release, read_release, release_folder
 from curation_assets.stores.samples import OWN_ID
 
 CROISSANT = "croissant.json"
@@ -42,7 +47,7 @@ CONTEXT: dict[str, Any] = {
     "sc": "https://schema.org/",
 }  # fmt: skip
 
-#: RAI properties that we fill, and what a card calls them.
+#: RAI properties that every export fills, and what a card calls them; of a release's it has all in its YAML.
 RAI_TEXTS = {
     "dataCollection": "Collection",
     "dataManipulationProtocol": "Manipulation",
@@ -95,6 +100,36 @@ def webdataset_croissant(export: Export, license_name: str = "unknown") -> dict[
     return _description(export, [_file_set("tables", "*.parquet", "application/x-parquet")], fields, license_name)
 
 
+def release_croissant(release: Release, sections: Sequence[Section]) -> dict[str, Any]:
+    """Of a release's files: one record per kept sample, with the RAI properties of its summary."""
+    columns = {"sample_id": "sc:Text", "multiplicity": "sc:Integer"}
+    return {
+        "@context": CONTEXT,
+        "@type": "sc:Dataset",
+        "name": f"{release.pool}_{release.name}",
+        "description": f"{release.counts['kept']} samples of pool {release.pool}, chosen by policy {release.subset}.",
+        "conformsTo": CONFORMS_TO,
+        "license": _licence_of(release),
+        "url": f"urn:sha256:{release.sha256}",
+        "version": "1.0.0",
+        "sdVersion": __version__,
+        "dateCreated": release.created_at,
+        "datePublished": release.created_at,
+        "citeAs": f"{release.pool}/{release.name}, sha256 {release.sha256}",
+        "creator": {"@type": "sc:Organization", "name": release.software},
+        "distribution": _file_objects({"path": path, **facts} for path, facts in sorted(release.files.items())),
+        "recordSet": [
+            _record_set([_field(name, kind, SUBSET_PARQUET, "fileObject") for name, kind in columns.items()])
+        ],
+        **{f"rai:{name}": text for name, text in rai_properties(sections).items()},
+    }
+
+
+def _licence_of(release: Release) -> str:
+    licences = sorted({str(one["licence"]) for one in release.about.get("sources") or [] if one.get("licence")})
+    return ", ".join(licences) or "unknown"
+
+
 def _file_set(identity: str, pattern: str, encoding: str) -> dict[str, Any]:
     return {
         "@type": "cr:FileSet",
@@ -105,13 +140,13 @@ def _file_set(identity: str, pattern: str, encoding: str) -> dict[str, Any]:
     }
 
 
-def _field(name: str, kind: str, file_set: str) -> dict[str, Any]:
+def _field(name: str, kind: str, source: str, of: str = "fileSet") -> dict[str, Any]:
     return {
         "@type": "cr:Field",
         "@id": f"samples/{name}",
         "name": name,
         "dataType": kind,
-        "source": {"fileSet": {"@id": file_set}, "extract": {"column": name}},
+        "source": {of: {"@id": source}, "extract": {"column": name}},
     }
 
 
@@ -119,7 +154,6 @@ def _description(
     export: Export, file_sets: list[dict[str, Any]], fields: list[dict[str, Any]], license_name: str
 ) -> dict[str, Any]:
     facts = export.facts
-    key = "samples/key" if any(field["name"] == "key" for field in fields) else "samples/sample_id"
     return {
         "@context": CONTEXT,
         "@type": "sc:Dataset",
@@ -134,19 +168,22 @@ def _description(
         "datePublished": export.created_at,
         "citeAs": f"{facts['pool']}/{facts['name']}, manifest sha256 in manifest.json",
         "creator": {"@type": "sc:Organization", "name": f"curation_assets {__version__}"},
-        "distribution": [*_file_objects(export), *file_sets],
-        "recordSet": [
-            {
-                "@type": "cr:RecordSet",
-                "@id": "samples",
-                "name": "samples",
-                "description": "One record per sample; of a webdataset, per entry.",
-                "key": {"@id": key},
-                "field": fields,
-            }
-        ],
+        "distribution": [*_file_objects(export.files()), *file_sets],
+        "recordSet": [_record_set(fields)],
         **{f"rai:{name}": text for name, text in rai_fields(export).items()},
         **_provenance(export),
+    }
+
+
+def _record_set(fields: list[dict[str, Any]]) -> dict[str, Any]:
+    key = "samples/key" if any(field["name"] == "key" for field in fields) else "samples/sample_id"
+    return {
+        "@type": "cr:RecordSet",
+        "@id": "samples",
+        "name": "samples",
+        "description": "One record per sample; of a webdataset, per entry.",
+        "key": {"@id": key},
+        "field": fields,
     }
 
 
@@ -161,7 +198,7 @@ def _summary(export: Export) -> str:
 _ENCODINGS = {".parquet": "application/x-parquet", ".tar": "application/x-tar", ".json": "application/json"}
 
 
-def _file_objects(export: Export) -> list[dict[str, Any]]:
+def _file_objects(files: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The data files with hash and size, so that a copy can be checked."""
     return [
         {
@@ -173,7 +210,7 @@ def _file_objects(export: Export) -> list[dict[str, Any]]:
             "encodingFormat": _ENCODINGS[suffix],
             "sha256": file["sha256"],
         }
-        for file in export.files()
+        for file in files
         if (suffix := "." + file["path"].rpartition(".")[2]) in (".parquet", ".tar")
     ]
 
@@ -225,8 +262,27 @@ def _without_repeats(entities: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return list(by_id.values())
 
 
-def rai_fields(export: Export) -> dict[str, str]:
-    """The five RAI texts, from facts alone."""
+def rai_fields(export: Export) -> dict[str, Any]:
+    """The RAI texts, from facts alone; of a release all that its summary in Croissant's form has.
+
+    What an export is of its own comes before: how it was chosen, and that it is never rewritten.
+    """
+    own = _own_rai_fields(export)
+    if export.subset.release is None:
+        return own
+    home, pool = export.subset.ctx.settings.home, export.facts["pool"]
+    release = read_release(release_folder(home, pool, export.subset.release))
+    if PROVENANCE_FILE not in release.files:  # of a version before 0.4
+        return own
+    facts = Facts(release, read_declared(home / SUMMARY_FILE))
+    return {**own, **rai_properties(RAI_FORM.sections(facts)), **{name: own[name] for name in _OF_THE_EXPORT}}
+
+
+#: RAI properties whose text is an export's own.
+_OF_THE_EXPORT = ("dataCollection", "dataManipulationProtocol", "dataReleaseMaintenancePlan")
+
+
+def _own_rai_fields(export: Export) -> dict[str, str]:
     facts, pool = export.facts, export.subset.ctx.pool
     chosen = facts["chosen_by"]
     if chosen["kind"] == "policy":

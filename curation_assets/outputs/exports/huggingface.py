@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
+import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from curation_assets.core.version import __version__
@@ -159,7 +160,7 @@ def render_card(template: str, **facts: Any) -> str:
 
 
 def _write_card(export: Export, license_name: str, schema: pa.Schema) -> None:
-    written = export.written
+    written, rai = export.written, rai_fields(export)
     text = render_card(
         "dataset_card.md.jinja",
         facts=export.facts,
@@ -169,7 +170,8 @@ def _write_card(export: Export, license_name: str, schema: pa.Schema) -> None:
         license_name=license_name,
         size_category=size_category(written.height),
         columns=[(field.name, "image" if field.name == "image" else _hf_type(field.type)) for field in schema],
-        rai={RAI_TEXTS[name]: text for name, text in rai_fields(export).items()},
+        rai={title: rai[name] for name, title in RAI_TEXTS.items()},
+        rai_yaml=yaml.safe_dump({"rai": rai}, allow_unicode=True, width=1 << 16),
         has_images="image" in schema.names,
         created_at=export.created_at,
     )

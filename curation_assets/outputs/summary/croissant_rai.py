@@ -1,0 +1,162 @@
+"""Croissant's properties of responsible AI (RAI 1.0), filled in from a release."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from curation_assets.outputs.summary import phrases
+from curation_assets.outputs.summary.document import Form
+from curation_assets.outputs.summary.facts import Answer, Facts, Section, automatic
+
+#: Values that RAI recommends for dataCollectionType, by how a source was obtained.
+COLLECTION_TYPES = {
+    "public": "Secondary Data analysis",
+    "licensed": "Secondary Data analysis",
+    "private": "Secondary Data analysis",
+    "user_data": "User-generated content data",
+    "synthetic": "Software Collection",
+    "crawled": "Web Scraping",
+    "other": "Others",
+}
+
+
+def sections(facts: Facts) -> list[Section]:
+    """The properties by RAI's use cases; the question of each answer is the property's name."""
+    return [
+        Section("1", "Data life cycle", tuple(_life_cycle(facts))),
+        Section("2", "Data labelling", tuple(_labelling(facts))),
+        Section("3", "Safety and fairness", tuple(_fairness(facts))),
+        Section("4", "Compliance", tuple(_compliance(facts))),
+    ]
+
+
+def rai_properties(sections: Sequence[Section]) -> dict[str, Any]:
+    """Property → its text, or list of texts, for JSON-LD under the prefix rai. What is to be provided is left out."""
+    texts: dict[str, Any] = {
+        answer.asked: answer.text
+        for section in sections
+        for answer in section.answers
+        if answer.kind != "missing" and answer.asked[0].islower()
+    }
+    for name in ("dataCollectionType", "dataCollectionTimeFrame"):
+        if name in texts:
+            texts[name] = texts[name].split("; ")
+    if "hasSyntheticData" in texts:
+        texts["hasSyntheticData"] = texts["hasSyntheticData"] == "true"
+    return texts
+
+
+def _life_cycle(facts: Facts) -> list[Answer]:
+    fetched = facts.about.get("download")
+    kinds = {COLLECTION_TYPES[one["obtained"]] for one in facts.sources(*COLLECTION_TYPES)}
+    kinds |= {"Web Scraping"} if fetched else set()
+    names = [name for name in facts.counts["sources"]["source"].to_list() if name]
+    return [
+        _renamed("dataCollection", phrases.download(facts)),
+        automatic("dataCollectionType", "; ".join(sorted(kinds)) or "Others", basis="release.json: about"),
+        automatic(
+            "dataCollectionMissingData",
+            "Of {rows} rows {failed} failed. Of {kept} kept ones {licence} have no licence, {creator} no creator, "
+            "{language} no language, {domain} no domain on record.",
+            {name: facts.number(f"kept_without_{name}") for name in ("licence", "creator", "language", "domain")},
+            rows=facts.number("rows"),
+            failed=facts.number("failed"),
+            kept=facts.number("kept"),
+        ),
+        automatic(
+            "dataCollectionRawData",
+            "{count} sources: " + ", ".join(names).replace("{", "{{").replace("}", "}}") + ".",
+            count=facts.number("kept_sources"),
+            tables=[facts.counted("sources", "source", "rows", "kept")],
+        ),
+        *_time_frame(facts),
+        _renamed("dataPreprocessingProtocol", phrases.policy(facts)),
+    ]
+
+
+def _renamed(asked: str, answer: Answer) -> Answer:
+    return Answer(asked, answer.text, answer.kind, answer.key, answer.numbers, answer.tables, answer.basis)
+
+
+def _time_frame(facts: Facts) -> list[Answer]:
+    """Two dates; none where nothing states them."""
+    first, last = facts.number("earliest_fetched_at"), facts.number("latest_fetched_at")
+    if last.value is not None:
+        return [automatic("dataCollectionTimeFrame", "{first}; {last}", first=first, last=last)]
+    sources = facts.about.get("sources") or []
+    began = [str(one["collected_from"]) for one in sources if one.get("collected_from")]
+    ended = [str(one["collected_to"]) for one in sources if one.get("collected_to")]
+    if not began or not ended:
+        return []
+    return [automatic("dataCollectionTimeFrame", f"{min(began)}; {max(ended)}", basis="release.json: about.sources")]
+
+
+def _labelling(facts: Facts) -> list[Answer]:
+    models = ", ".join(sorted({str(model["address"]) for model in facts.release.models})) or "none"
+    return [
+        automatic("machineAnnotationTools", f"Scores by {models}.", basis="release.json: models"),
+        facts.declared_answer("dataAnnotationProtocol", "annotators"),
+        facts.declared_answer("annotationsPerItem", "annotators"),
+    ]
+
+
+def _fairness(facts: Facts) -> list[Answer]:
+    said = facts.declared.known_biases
+    shifts = {name: phrases.shift(facts, name) for name in ("languages", "sources", "licences")}
+    text = "Shares before and after selection: " + "; ".join(f"{name}: {share}" for name, share in shifts.items()) + "."
+    return [
+        automatic(
+            "dataBiases",
+            text.replace("{", "{{").replace("}", "}}") + (f" {said}" if said else "") + " ({kept} of {rows} rows.)",
+            kept=facts.number("kept"),
+            rows=facts.number("rows"),
+            tables=[facts.counted(name, *facts.counts[name].columns[:3]) for name in shifts],
+        ),
+        facts.declared_answer("dataUseCases", "use_cases"),
+        automatic(
+            "dataLimitations",
+            "Selection follows model scores: what the models cannot read or were not trained on is under-represented. "
+            "{domains} domains.",
+            domains=facts.number("kept_domains"),
+        ),
+        facts.declared_answer("dataSocialImpact", "social_impact"),
+    ]
+
+
+def _compliance(facts: Facts) -> list[Answer]:
+    personal = phrases.personal(facts)
+    said = facts.declared.personal_information
+    synthetic = bool(facts.sources("synthetic")) or (
+        "captions" in facts.counts
+        and bool(facts.counts["captions"]["caption_source"].drop_nulls().str.starts_with("generated").any())
+    )
+    stated = Answer("personalSensitiveInformation", f"{personal.text} {said}", "declared", "personal_information",
+                    personal.numbers, basis=personal.basis)  # fmt: skip
+    return [
+        stated if said else facts.declared_answer("personalSensitiveInformation", "personal_information"),
+        automatic(
+            "dataManipulationProtocol",
+            "Samples were selected, not changed; {dropped} rows were dropped.",
+            dropped=facts.number("dropped"),
+        ),
+        automatic("dataImputationProtocol", "No value was filled in: what is unknown is null.",
+                  basis="ledger.parquet: null with a reason"),
+        automatic(
+            "dataReleaseMaintenancePlan",
+            "A release is never rewritten. After a takedown it is withdrawn, and a release without the samples takes "
+            "its place under NAME.1, NAME.2, …",
+            basis="release.json: previous, original",
+        ),
+        automatic("hasSyntheticData", "true" if synthetic else "false",
+                  basis="release.json: about.sources; provenance.parquet"),
+        phrases.signals(facts),
+        phrases.decontamination(facts),
+    ]  # fmt: skip
+
+
+FORM = Form(
+    "croissant-rai",
+    "Croissant RAI",
+    "Croissant RAI specification 1.0, http://mlcommons.org/croissant/RAI/1.0",
+    "6 March 2024",
+    sections,
+)

@@ -1,0 +1,76 @@
+"""summary.yaml: what only a provider can attest, for the forms of `curate summary`."""
+
+from collections.abc import Mapping
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from curation_assets.core.validation import build, checked, fields_of, setting
+from curation_assets.core.yaml_files import read_yaml
+from curation_assets.stores.atomic import fetch
+
+SUMMARY_FILE = "summary.yaml"  # under home
+
+Text = str | None
+
+
+def _said(description: str) -> Any:
+    return setting(default=None, description=description)
+
+
+@checked("summary.yaml")
+class Declared:
+    """One sentence, or several, per field; null where nothing is said."""
+
+    provider_name: Text = _said("Name of the provider.")
+    provider_contact: Text = _said("Address and contact of the provider.")
+    representative: Text = _said("Authorised representative in the Union with contact, or none.")
+    model_names: Text = _said("Names and versions of the models trained on it.")
+    base_models: Text = _said("Models that these were made from, with links to their summaries, or none.")
+    market_date: Text = _said("Date on which the model was placed on the market.")
+    text_content_types: Text = _said("Types of text, such as captions of products or of news photographs.")
+    image_content_types: Text = _said("Types of images, such as photographs, drawings, maps.")
+    latest_acquisition: Text = _said("Latest date on which content was acquired, where no download dates it.")
+    continuous_collection: Text = _said("Whether the model goes on learning from data collected after this date.")
+    other_characteristics: Text = _said("Other characteristics of the data, such as regions or demography, or none.")
+    licensed_agreements: Text = _said("Whether licences were concluded with rightsholders, for which kinds of content.")
+    private_datasets: Text = _said("Private data sets obtained from others that are no source of this pool, or none.")
+    crawler_purpose: Text = _said("What crawlers are run for, by whom, and crawlers beside this program's.")
+    user_data: Text = _said("Whether data of users of services or of the model was used, and of which services.")
+    synthetic_data: Text = _said("Models that made training data beside those named here, or none.")
+    other_sources: Text = _said("Further sources of data, or none.")
+    copyright_policy: Text = _said("Measures that respect reservations of rights beside this program's; a link.")
+    illegal_content_measures: Text = _said("Measures against illegal content beside those named here.")
+    other_processing: Text = _said("Further processing before training, or none.")
+    purpose: Text = _said("How the data furthers what the system is meant to do.")
+    intellectual_property: Text = _said(
+        "Whether data is protected by copyright, trademark or patent, or all is public."
+    )
+    purchased_or_licensed: Text = _said("Whether data was purchased or licensed.")
+    personal_information: Text = _said("Whether there is personal information (Cal. Civ. Code 1798.140 (v)).")
+    consumer_information: Text = _said("Whether there is aggregate consumer information (Cal. Civ. Code 1798.140 (b)).")
+    first_used: Text = _said("Dates on which the data was first used during development.")
+    use_cases: Text = _said("What the data is meant for, and what it is not meant for.")
+    social_impact: Text = _said("Social impact of the data, or none that is known.")
+    known_biases: Text = _said("Biases beside the shifts that are counted, or none that are known.")
+    annotators: Text = _said("Labels that people gave: how many per sample, who they were, on which platform; or none.")
+
+
+def read_declared(path: Path) -> Declared:
+    """The file. A file that is missing says nothing. Raises ValueError for a key that no form asks for, with the
+    nearest one, and for a value that is no text."""
+    fetch(path)
+    if not path.is_file():
+        return Declared()
+    content = read_yaml(path)
+    if isinstance(content, Mapping):  # YAML makes dates of what looks like one
+        content = {key: value.isoformat() if isinstance(value, date) else value for key, value in content.items()}
+    return build(Declared, {} if content is None else content, str(path))
+
+
+def blank_declared() -> str:
+    """The text of a summary.yaml in which everything is to be filled in."""
+    lines = ["# What only you can attest, for `curate summary`. A key without a value counts as not provided."]
+    for name, info in fields_of(Declared).items():
+        lines += ["", f"# {info.description}", f"{name}:"]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,181 @@
+"""What a form is filled in from: counts of a release, each number with the statement that gives it, and its content."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import polars as pl
+
+from curation_assets.core.table_names import LEDGER, PROVENANCE
+from curation_assets.outputs.summary.counts import counts, statements
+from curation_assets.outputs.summary.declared import Declared
+from curation_assets.stores.releases import LEDGER_FILE, PROVENANCE_FILE, RELEASE_FILE, Release
+
+MANIFESTS_FILE = "manifests.jsonl"
+Kind = Literal["automatic", "to confirm", "declared", "missing"]
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number of a release. `sql` gives it where it is pasted into a DuckDB started in the release's folder."""
+
+    name: str  # such as totals.kept
+    value: int | float | str | None
+    sql: str
+    files: tuple[str, ...]  # of the release that the statement reads
+
+    def __str__(self) -> str:
+        return (
+            "unknown" if self.value is None else f"{self.value:,}" if isinstance(self.value, int) else f"{self.value}"
+        )
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A table of counts, shown under an answer."""
+
+    name: str
+    rows: pl.DataFrame
+    sql: str
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What is said to one question of a form."""
+
+    asked: str
+    text: str
+    kind: Kind
+    key: str = ""  # of summary.yaml, which says it, or would
+    numbers: tuple[Number, ...] = ()
+    tables: tuple[Counted, ...] = ()
+    basis: str = ""  # what of the release says it, where no statement does
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section of a form."""
+
+    number: str
+    title: str
+    answers: tuple[Answer, ...]
+
+
+def automatic(
+    asked: str,
+    text: str,
+    numbers: Mapping[str, Number] | None = None,
+    *,
+    basis: str = "",
+    tables: Iterable[Counted] = (),
+    **others: Number,
+) -> Answer:
+    """An answer whose text names its numbers in braces, where it has any."""
+    named = {**(numbers or {}), **others}
+    said = text.format(**{name: str(number) for name, number in named.items()}) if named else text
+    return Answer(asked, said, "automatic", numbers=tuple(named.values()), tables=tuple(tables), basis=basis)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A release, as the forms ask for it."""
+
+    release: Release
+    declared: Declared
+    is_sme: bool = False  # a small or medium-sized enterprise: the shorter list of domains
+
+    @cached_property
+    def counts(self) -> dict[str, pl.DataFrame]:
+        """The counts of the release (counts.py)."""
+        return counts(self.release.ledger, self.release.folder / PROVENANCE_FILE)
+
+    @cached_property
+    def manifests(self) -> list[dict[str, Any]]:
+        """Manifests of the tables upstream, inputs first."""
+        lines = (self.release.folder / MANIFESTS_FILE).read_text(encoding="utf-8").splitlines()
+        return [json.loads(line) for line in lines]
+
+    @property
+    def about(self) -> Mapping[str, Any]:
+        """What the release says of its pool."""
+        return self.release.about
+
+    def number(self, column: str, of: str = "totals", where: str = "") -> Number:
+        """The sum of a column of a table of counts over the rows that fulfil `where`; of a single row its value."""
+        import duckdb
+
+        chosen = f"where {where}" if where else ""
+        asked = f'select "{column}"' if of == "totals" else f'select coalesce(sum("{column}"), 0)::bigint as "{column}"'
+        with duckdb.connect() as connection:
+            connection.register(of, self.counts[of].to_arrow())
+            (found,) = connection.sql(f"{asked} from {of} {chosen}").fetchall()
+        sql = f"{asked} from (\n{statements()[of].text}\n)" + (f" {chosen}" if chosen else "")
+        return Number(f"{of}.{column}" + (f" where {where}" if where else ""), found[0], sql, files_of(of))
+
+    def said(self, *path: str) -> Number | None:
+        """A number in release.json; None where it has none there."""
+        value: Any = json.loads(self.release.to_text())
+        for part in path:
+            if not isinstance(value, Mapping) or part not in value:
+                return None
+            value = value[part]
+        name = ".".join(path)
+        return Number(f"{RELEASE_FILE} {name}", value, f"select {name} from '{RELEASE_FILE}'", (RELEASE_FILE,))
+
+    def counted(self, name: str, *columns: str, where: pl.Expr | None = None, condition: str = "") -> Counted:
+        """A table of counts with these columns; `condition` is `where` in SQL."""
+        table = self.counts[name] if where is None else self.counts[name].filter(where)
+        named = ", ".join(f'"{column}"' for column in columns) or "*"
+        sql = statements()[name].text
+        if columns or condition:
+            sql = f"select {named} from (\n{sql}\n)" + (f" where {condition}" if condition else "")
+        return Counted(name, table.select(columns) if columns else table, sql, files_of(name))
+
+    def declared_answer(self, asked: str, key: str) -> Answer:
+        """What summary.yaml says."""
+        text = getattr(self.declared, key)
+        return Answer(asked, text or "", "declared" if text else "missing", key)
+
+    def confirmed(self, draft: Answer, key: str) -> Answer:
+        """What summary.yaml says, or the draft, which is to be confirmed there."""
+        text = getattr(self.declared, key)
+        if text:
+            return Answer(draft.asked, text, "declared", key)
+        return Answer(draft.asked, draft.text, "to confirm", key, draft.numbers, draft.tables, draft.basis)
+
+    def sources(self, *obtained: str) -> list[Mapping[str, Any]]:
+        """Declared sources that were obtained so."""
+        return [one for one in self.about.get("sources") or [] if one.get("obtained") in obtained]
+
+    def models_of(self, table: str) -> list[dict[str, Any]]:
+        """address, revision and weights_sha256 of the models behind a table upstream, each once."""
+        found = {json.dumps(model, sort_keys=True) for one in self.manifests if one["asset"] == table
+                 for model in one["models"]}  # fmt: skip
+        return [json.loads(model) for model in sorted(found)]
+
+    def made_from(self, file: str) -> list[dict[str, Any]]:
+        """Tables behind a file of the release, with the sha256 of their content; of many shards one over all."""
+        table = {LEDGER_FILE: LEDGER, PROVENANCE_FILE: PROVENANCE}.get(file)
+        return [] if table is None else [self._version(table)]
+
+    def _version(self, table: str) -> dict[str, Any]:
+        parts = sorted((one["partition"] or "", one["content_sha256"]) for one in self.manifests
+                       if one["asset"] == table)  # fmt: skip
+        if len(parts) == 1:
+            return {"table": table, "shards": 1, "content_sha256": parts[0][1]}
+        digest = hashlib.sha256("".join(f"{shard} {sha256}\n" for shard, sha256 in parts).encode()).hexdigest()
+        return {"table": table, "shards": len(parts), "sha256_of_their_content_sha256": digest}
+
+
+def files_of(name: str) -> tuple[str, ...]:
+    """Files of a release that a statement reads."""
+    return tuple(file for file in (LEDGER_FILE, PROVENANCE_FILE) if f"'{file}'" in statements()[name].text)
+
+
+def quoted(text: str) -> str:
+    """A text as SQL writes it."""
+    return "'" + text.replace("'", "''") + "'"

@@ -1,0 +1,428 @@
+"""curate summary: forms that are filled in from a release, with statements that give every number again."""
+
+import dataclasses
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars as pl
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from curation_assets.cli import app
+from curation_assets.core.settings import load_settings
+from curation_assets.core.validation import fields_of
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.graph import tables_of
+from curation_assets.operations.releases import affected_releases, create_release, verify_release, withdraw
+from curation_assets.operations.summaries import DOMAINS, SUMMARY_JSON, SUMMARY_MD, Summary, write_summary
+from curation_assets.outputs.exports.croissant import check_croissant
+from curation_assets.outputs.summary.declared import Declared, blank_declared, read_declared
+from curation_assets.outputs.summary.document import TO_BE_PROVIDED
+from curation_assets.outputs.summary.eu_gpai import image_bin, text_bin
+from curation_assets.outputs.summary.forms import FORMS, get_form
+from curation_assets.sources.declaration import add_pool, load_pool, save_pool
+from curation_assets.stores.denylist import add_to_denylist
+from curation_assets.stores.releases import (
+    Release,
+    list_releases,
+    read_release,
+    release_folder,
+    release_folders,
+    summaries_folder,
+)
+from tests.support.lineage_pools import (
+    OPTIONS,
+    bring_up_to_date,
+    caption_of,
+    jpeg,
+    write_tar,
+)
+from tests.support.raw_server import RawServer, reply
+
+SHARDS, PER_SHARD = 2, 12
+SOURCES = (
+    {"name": "wiki", "url": "https://wiki.example", "licence": "cc-by-4.0", "obtained": "public",
+     "collected_from": "2025-01", "collected_to": "2025-03", "description": "Pages {with} braces"},
+    {"name": "agency", "obtained": "licensed"},
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with a pool of two declared sources that its tars name per sample, up to its ledgers."""
+    home = tmp_path_factory.mktemp("made")
+    for shard in range(SHARDS):
+        numbers = range(shard * PER_SHARD, (shard + 1) * PER_SHARD)
+        rows = [
+            (f"{n:06d}", f"http://host{n % 5}.example/{n}.jpg", " " if n == 1 else caption_of(n), jpeg(n))
+            for n in numbers
+        ]
+        facts = {f"{n:06d}": {"source": "wiki" if n % 3 else "agency", "creator": f"Ann {n % 2}"} for n in numbers}
+        for n in (2, 3, 4):
+            facts.get(f"{n:06d}", {})["licence"] = "All rights | <b>reserved</b>"
+        write_tar(home / "tars" / f"{shard:06d}.tar", rows, facts)
+    settings = load_settings(home, "embedded")
+    add_pool(settings, "photos", home / "tars", options=OPTIONS)
+    save_pool(settings, dataclasses.replace(load_pool(settings, "photos"), sources=SOURCES))
+    bring_up_to_date(settings)
+    return home
+
+
+@pytest.fixture
+def ctx(made: Path, tmp_path: Path) -> PoolContext:
+    home = tmp_path / "home"
+    shutil.copytree(made, home, symlinks=True)
+    settings = load_settings(home, "embedded")
+    save_pool(settings, dataclasses.replace(load_pool(settings, "photos"), source=str(home / "tars")))
+    return PoolContext.open(settings, "photos")
+
+
+def release_of(ctx: PoolContext, name: str = "v1") -> Release:
+    return create_release(ctx, tables_of(ctx), "icc", name)
+
+
+def written(ctx: PoolContext, release: Release, form: str = "eu-gpai", *, is_sme: bool = False) -> Summary:
+    home = ctx.settings.home
+    return write_summary(home, release, get_form(form), home / "summary.yaml", is_sme=is_sme)
+
+
+def bytes_of(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def curate(home: Path, *arguments: object) -> Result:
+    return CliRunner().invoke(app, [*map(str, arguments), "--home", str(home)], env={"COLUMNS": "200"})
+
+
+def answers_of(summary: Summary) -> Iterator[dict[str, Any]]:
+    content = json.loads((summary.folder / SUMMARY_JSON).read_text())
+    return (answer for section in content["sections"] for answer in section["answers"])
+
+
+def answer(summary: Summary, asked: str) -> dict[str, Any]:
+    (found,) = (one for one in answers_of(summary) if one["asked"] == asked)
+    return found
+
+
+def fill_in(home: Path, **but: str | None) -> None:
+    """Every key of summary.yaml, but for those given otherwise."""
+    said = {name: f"said of {name}" for name in fields_of(Declared)} | but
+    (home / "summary.yaml").write_text(yaml.safe_dump(said))
+
+
+# -- what it says
+
+
+def check_statements(release: Release, summary: Summary, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Paste every statement into a DuckDB started in the release's folder; returns how many numbers came out."""
+    monkeypatch.chdir(release.folder)
+    checked = 0
+    for one in answers_of(summary):
+        for number in one.get("numbers", []):
+            assert duckdb.sql(number["sql"]).fetchall() == [(number["value"],)], number["name"]
+            checked += 1
+        for table in one.get("tables", []):
+            rows = duckdb.sql(table["sql"]).pl().to_dicts()
+            assert json.loads(json.dumps(rows)) == table["rows"], table["name"]
+            checked += sum(isinstance(value, int | float) for row in rows for value in row.values())
+    return checked
+
+
+@pytest.mark.parametrize("form", sorted(FORMS))
+def test_the_statement_beside_each_number_gives_it(
+    form: str, ctx: PoolContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release = release_of(ctx)
+    assert check_statements(release, written(ctx, release, form), monkeypatch) > 20
+
+
+@pytest.mark.parametrize("form", sorted(FORMS))
+def test_every_form_has_its_date_and_claims_nothing(form: str, ctx: PoolContext) -> None:
+    summary = written(ctx, release_of(ctx), form)
+    text = (summary.folder / SUMMARY_MD).read_text()
+    content = json.loads((summary.folder / SUMMARY_JSON).read_text())
+    assert f"Template of {FORMS[form].date}" in text
+    assert content["template"]["date"] == FORMS[form].date
+    for said in (text, content["notice"]):
+        assert "never legal advice" in said
+        assert "never an attestation" in said
+    assert str(ctx.settings.home) not in text + json.dumps(content)
+    assert FORMS["eu-gpai"].date == "24 July 2025"
+
+
+def test_the_two_sources_with_their_licences_rows_and_periods(ctx: PoolContext) -> None:
+    release = release_of(ctx)
+    summary = written(ctx, release)
+    kept = pl.read_parquet(release.ledger).filter(pl.col("verdict").cast(pl.String) == "kept")
+    numbers = kept["source_row"] + kept["shard"].cast(pl.String).str.slice(-6).cast(pl.Int64) * PER_SHARD
+    for name, is_of in (("wiki", numbers % 3 != 0), ("agency", numbers % 3 == 0)):
+        found = {one["name"].partition(" ")[0]: one["value"] for one in answer(summary, f"Source {name}")["numbers"]}
+        assert found["sources.kept"] == is_of.sum()
+    wiki = answer(summary, "Source wiki")["text"]
+    assert all(said in wiki for said in ("https://wiki.example", "cc-by-4.0", "2025-01 to 2025-03", "{with} braces"))
+    (licences,) = answer(summary, "Licences as recorded with the rows")["tables"]
+    assert {row["licence"]: row["rows"] for row in licences["rows"]} == {
+        "cc-by-4.0": 14,
+        "All rights | <b>reserved</b>": 3,
+        None: 7,
+    }
+    shown = (summary.folder / SUMMARY_MD).read_text()
+    assert "All rights \\| \\<b\\>reserved\\</b\\>" in shown
+    assert "<b>" not in shown
+    assert answer(summary, "Crawler: names, behaviour")["text"].startswith("This program opened no URL")
+    assert answer(summary, "Latest date of acquisition")["text"] == "2025-03, as sources state."
+
+
+def test_a_source_that_nobody_described_is_to_be_provided(ctx: PoolContext) -> None:
+    save_pool(ctx.settings, dataclasses.replace(load_pool(ctx.settings, "photos"), sources=SOURCES[:1]))
+    bring_up_to_date(ctx.settings)
+    ctx = PoolContext.open(ctx.settings, "photos")
+    summary = written(ctx, release_of(ctx))
+    assert answer(summary, "How source agency was obtained")["kind"] == "missing"
+    assert "2.1 How source agency was obtained: sources of the pool" in summary.missing
+
+
+def test_size_bins() -> None:
+    assert [text_bin(words) for words in (0, 749_999_999, 750_000_000, 7_500 * 10**9)] == [
+        "less than 1 billion tokens",
+        "less than 1 billion tokens",
+        "1 billion to 10 trillion tokens",
+        "more than 10 trillion tokens",
+    ]
+    assert [image_bin(images) for images in (999_999, 10**6, 10**9)] == [
+        "less than 1 million images",
+        "1 million to 1 billion images",
+        "more than 1 billion images",
+    ]
+
+
+@pytest.mark.parametrize("is_sme", [False, True])
+def test_domains_csv_is_a_brute_force_over_the_kept_rows(ctx: PoolContext, is_sme: bool) -> None:
+    release = release_of(ctx)
+    summary = written(ctx, release, is_sme=is_sme)
+    kept = pl.read_parquet(release.ledger).filter(pl.col("verdict").cast(pl.String) == "kept")
+    samples = ctx.store.scan("raw/samples").collect()
+    sums: dict[str, list[int]] = {}
+    for shard, source_row in kept.select(pl.col("shard").cast(pl.String), "source_row").iter_rows():
+        (row,) = samples.filter(pl.col("shard") == shard, pl.col("source_row") == source_row).to_dicts()
+        size = sums.setdefault(row["url"].split("/")[2], [0, 0, 0])
+        for place, value in enumerate((1, row["image_bytes"], len(row["caption"].split()))):
+            size[place] += value
+    assert len(sums) >= 3
+    largest = sorted(sums, key=lambda name: (-sums[name][1], -sums[name][2], -sums[name][0], name))[:1]
+    lines = [f"{rank},{name},{','.join(map(str, sums[name]))}" for rank, name in enumerate(largest, start=1)]
+    assert (summary.folder / DOMAINS).read_text().splitlines() == ["rank,domain,rows,image_bytes,words", *lines]
+
+
+# -- what was fetched
+
+
+def test_a_pool_of_urls_names_its_crawler_and_the_times_of_its_fetches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 12
+    answers = {f"/{n}.jpg": reply(200, jpeg(n), Content_Type="image/jpeg") for n in range(count)}
+    answers["/3.jpg"] = reply(200, jpeg(3), X_Robots_Tag="noai")
+    with RawServer({"/robots.txt": reply(200, b"User-agent: *\nAllow: /\n"), **answers}) as server:
+        urls = [server.url(f"/{n}.jpg") for n in range(count)]
+        rows = {"url": urls, "caption": [caption_of(n) for n in range(count)], "source": ["shop", "web"] * (count // 2)}
+        pl.DataFrame(rows).write_parquet(tmp_path / "urls.parquet")
+        settings = load_settings(tmp_path / "home", "embedded")
+        add_pool(settings, "web", tmp_path / "urls.parquet", allow_hosts=(server.host,), options=OPTIONS)
+        ctx = bring_up_to_date(settings, "web")
+    release = release_of(ctx)
+    summary = written(ctx, release)
+    assert "user agent:" in answer(summary, "Crawler: names, behaviour")["text"]
+    provenance = pl.read_parquet(release.folder / "provenance.parquet")
+    ledger = pl.read_parquet(release.ledger).with_columns(pl.col("shard", "verdict", "reason").cast(pl.String))
+    joined = ledger.join(provenance.drop("uid_high", "uid_low"), on=["shard", "source_row"])
+    kept = joined.filter(pl.col("verdict") == "kept")
+    assert kept.height > 0
+    period, times = answer(summary, "Period of collection"), kept["fetched_at"].drop_nulls()
+    assert period["kind"] == ("automatic" if times.len() else "missing")
+    stated = [number["value"] for number in period.get("numbers", [])][:2]
+    assert stated == [f"{moment:%Y-%m-%dT%H:%M:%SZ}" for moment in (times.min(), times.max()) if moment]
+    found = answer(summary, "Reservations found")
+    assert found["numbers"][0]["value"] == 1 == joined.filter(pl.col("reason").str.starts_with("opt_out")).height
+    check_statements(release, summary, monkeypatch)
+    assert release.about["download"]["user_agent"] in answer(summary, "Crawler: names, behaviour")["text"]
+
+
+# -- the same bytes
+
+
+def test_the_same_release_gives_the_same_bytes_twice_and_in_a_fresh_home(ctx: PoolContext, tmp_path: Path) -> None:
+    release, home = release_of(ctx), ctx.settings.home
+    fill_in(home)
+    first = {form: bytes_of(written(ctx, release, form).folder) for form in FORMS}
+    assert {form: bytes_of(written(ctx, release, form).folder) for form in FORMS} == first
+    fresh = tmp_path / "another machine"
+    shutil.copytree(release.folder, fresh / "releases" / "photos" / "v1")
+    shutil.copy(home / "summary.yaml", fresh / "summary.yaml")
+    shutil.rmtree(home)
+    for form, files in first.items():
+        shown = curate(fresh, "summary", "v1", "--template", form, "--final")
+        assert shown.exit_code == 0, shown.output
+        assert bytes_of(fresh / "releases" / "photos" / "v1.summary" / form) == files
+    assert set(first["eu-gpai"]) == {SUMMARY_MD, SUMMARY_JSON, DOMAINS}
+    assert verify_release(fresh / "releases" / "photos" / "v1") == []
+
+
+def test_summaries_are_no_releases(ctx: PoolContext) -> None:
+    release, home = release_of(ctx), ctx.settings.home
+    written(ctx, release)
+    assert release_folders(home) == [release.folder]
+    assert list_releases(home) == [release]
+    assert verify_release(release.folder) == []
+    with pytest.raises(ValueError, match=r"does not end in \.summary"):
+        release_folder(home, "photos", "v1.summary")
+
+
+# -- what only a provider can attest
+
+
+def test_what_is_missing_is_listed_and_final_refuses_it(ctx: PoolContext) -> None:
+    release_of(ctx)
+    home = ctx.settings.home
+    draft = curate(home, "summary", "v1", "--template", "eu-gpai")
+    assert draft.exit_code == 0, draft.output
+    text = (home / "releases/photos/v1.summary/eu-gpai" / SUMMARY_MD).read_text()
+    assert f"**Provider name.** **{TO_BE_PROVIDED}** (`provider_name` of summary.yaml)" in text
+    refused = curate(home, "summary", "v1", "--template", "eu-gpai", "--final")
+    assert refused.exit_code == 1
+    for line in ("1.1 Provider name: provider_name", "image_content_types (a draft is there, to be confirmed)"):
+        assert line in refused.output
+    fill_in(home, market_date=None)
+    one = curate(home, "summary", "v1", "--template", "eu-gpai", "--final")
+    assert one.exit_code == 1
+    assert "1 answers are left" in one.output
+    assert "market_date" in one.output
+    fill_in(home)
+    assert curate(home, "summary", "v1", "--template", "eu-gpai", "--final").exit_code == 0
+
+
+def test_summary_yaml_is_begun_once_and_unknown_keys_are_refused(ctx: PoolContext, tmp_path: Path) -> None:
+    home = ctx.settings.home
+    assert curate(home, "summary", "--init").exit_code == 0
+    assert (home / "summary.yaml").read_text() == blank_declared()
+    assert read_declared(home / "summary.yaml") == Declared()
+    again = curate(home, "summary", "--init")
+    assert again.exit_code == 1
+    assert "never overwritten" in again.output
+    other = tmp_path / "other.yaml"
+    other.write_text("provider_nam: Us\n")
+    with pytest.raises(
+        ValueError, match=r"other.yaml: there is no setting 'provider_nam'; did you mean 'provider_name'"
+    ):
+        read_declared(other)
+    other.write_text("market_date: 2026-12-01\n")
+    assert read_declared(other).market_date == "2026-12-01"
+    other.write_text("market_date: [1]\n")
+    with pytest.raises(ValueError, match="market_date"):
+        read_declared(other)
+    release_of(ctx)
+    absent = curate(home, "summary", "v1", "--declared", tmp_path / "absent.yaml")
+    assert "no file" in absent.output
+    assert "give a RELEASE" in curate(home, "summary").output
+    assert "did you mean 'eu-gpai'" in curate(home, "summary", "v1", "--template", "eu-gpia").output
+
+
+# -- takedowns, damage
+
+
+def test_a_takedown_removes_the_summary_and_bumps_the_next_ones_version(ctx: PoolContext) -> None:
+    release, home = release_of(ctx), ctx.settings.home
+    summary = written(ctx, release)
+    kept = pl.read_parquet(release.folder / "subset.parquet")["sample_id"]
+    withdraw(home, "photos", [kept[0]])
+    assert not summaries_folder(release).exists()
+    old, new = list_releases(home)
+    refused = curate(home, "summary", "v1")
+    assert refused.exit_code == 1
+    assert "use 'v1.1'" in refused.output
+    following = json.loads((written(ctx, new).folder / SUMMARY_JSON).read_text())
+    assert (following["version"], following["earlier"]) == (2, "v1")
+    assert "that of release `v1`" in (summaries_folder(new) / "eu-gpai" / SUMMARY_MD).read_text()
+    taken = answer(written(ctx, new), "Takedowns")
+    assert taken["numbers"][0]["value"] == 1
+    # A folder that is put back, from a copy, goes with the next takedown.
+    summary.folder.mkdir(parents=True)
+    (summary.folder / DOMAINS).write_text("rank,domain\n1,left.example\n")
+    assert [one.name for one in affected_releases(home, "photos", ["0" * 32])] == ["v1"]
+    withdraw(home, "photos", ["0" * 32])
+    assert not summaries_folder(old).exists()
+
+
+def test_releases_that_are_damaged_stale_or_too_old_are_refused_with_what_to_do(ctx: PoolContext) -> None:
+    release, home = release_of(ctx), ctx.settings.home
+    kept = pl.read_parquet(release.folder / "subset.parquet")["sample_id"]
+    add_to_denylist(home, [("uid", kept[0])])
+    stale = curate(home, "summary", "v1")
+    assert stale.exit_code == 1
+    assert "lists 1 samples of the denylist" in stale.output
+    assert "curate takedown apply --pool photos" in stale.output
+    provenance = release.folder / "provenance.parquet"
+    provenance.chmod(0o644)
+    data = provenance.read_bytes()
+    provenance.write_bytes(data[:-1])
+    damaged = curate(home, "summary", "v1")
+    assert damaged.exit_code == 1
+    assert "provenance.parquet was changed" in damaged.output
+    provenance.unlink()
+    dataclasses.replace(release, files={k: v for k, v in release.files.items() if k != provenance.name}).write()
+    old = curate(home, "summary", "v1")
+    assert old.exit_code == 1
+    assert "a version before 0.4" in old.output
+    assert "curate release create icc NAME" in old.output
+    assert not summaries_folder(read_release(release.folder)).exists()
+
+
+# -- Croissant
+
+
+def test_mlcroissant_validates_and_reads_the_properties(ctx: PoolContext) -> None:
+    import mlcroissant as mlc
+
+    fill_in(ctx.settings.home)
+    release = release_of(ctx)
+    path = written(ctx, release, "croissant-rai").folder / "croissant.json"
+    content = json.loads(path.read_text())
+    check_croissant(content)
+    metadata = mlc.Dataset(content).metadata
+    assert metadata.data_use_cases == ["said of use_cases"]
+    assert metadata.data_collection_type == ["Secondary Data analysis"]
+    assert metadata.annotations_per_item == "said of annotators"
+    assert "languages: en" in metadata.data_biases[0]
+    assert "No value was filled in" in metadata.data_imputation_protocol
+    named = {name.removeprefix("rai:") for name in content if name.startswith("rai:")}
+    assert named >= {
+        "dataCollection", "dataCollectionType", "dataCollectionMissingData", "dataCollectionRawData",
+        "dataCollectionTimeFrame", "dataPreprocessingProtocol", "dataManipulationProtocol", "dataImputationProtocol",
+        "dataAnnotationProtocol", "annotationsPerItem", "machineAnnotationTools", "dataBiases", "dataUseCases",
+        "dataLimitations", "dataSocialImpact", "personalSensitiveInformation", "dataReleaseMaintenancePlan",
+        "hasSyntheticData",
+    }  # fmt: skip
+    hashes = {one["contentUrl"]: one["sha256"] for one in content["distribution"]}
+    assert hashes == {name: facts["sha256"] for name, facts in release.files.items() if name.endswith(".parquet")}
+    assert content["rai:dataCollectionTimeFrame"] == ["2025-01", "2025-03"]
+
+
+def test_the_export_of_a_release_has_the_same_properties(ctx: PoolContext, tmp_path: Path) -> None:
+    fill_in(ctx.settings.home)
+    summary = written(ctx, release_of(ctx), "croissant-rai")
+    exported = curate(ctx.settings.home, "export", "hf", "--release", "v1", "--out", tmp_path / "out")
+    assert exported.exit_code == 0, exported.output
+    ours, theirs = (
+        json.loads((folder / "croissant.json").read_text()) for folder in (summary.folder, tmp_path / "out")
+    )
+    own = {"rai:dataCollection", "rai:dataManipulationProtocol", "rai:dataReleaseMaintenancePlan"}
+    same = {name for name in ours if name.startswith("rai:")} - own
+    assert {name: theirs[name] for name in same} == {name: ours[name] for name in same}
+    assert len(same) == 15
+    front = yaml.safe_load((tmp_path / "out" / "README.md").read_text().split("---")[1])
+    assert front["rai"] == {name.removeprefix("rai:"): theirs[name] for name in theirs if name.startswith("rai:")}
