@@ -1,4 +1,4 @@
-"""Opt-outs that came after the download: robots.txt and headers of stored images, looked at again night by night.
+"""Opt-outs that came after the download: all that is read at a download, of stored images, read again night by night.
 
 Each night takes what was found before and the next kept samples in the order of their ids, `opt_out_checks` in all.
 What may not be used now is proposed (`opt_outs.jsonl` of the pool's work folder); a person puts it on the denylist with
@@ -131,7 +131,8 @@ def _next_rows(ctx: PoolContext, limit: int, *, without: Sequence[str]) -> pl.Da
 
 def _fetcher(ctx: PoolContext) -> ImageFetcher:
     settings = ctx.pool.download
-    return image_fetcher(settings, ctx.pool.allow_hosts, ctx.settings.home / ROBOTS_FOLDER, ctx.progress.note)
+    folder = ctx.settings.home / ROBOTS_FOLDER
+    return image_fetcher(settings, ctx.pool.allow_hosts, folder, ctx.progress.note, max_age_seconds=0)
 
 
 def _ask(

@@ -20,12 +20,13 @@ from curation_assets.core.version import __version__
 from curation_assets.sources.declaration import add_pool
 from curation_assets.sources.download.download import DownloadSettings, download_shard, image_fetcher
 from curation_assets.sources.download.image_fetch import MAX_REFUSALS, ImageFetcher
-from curation_assets.sources.download.opt_outs import opt_out_of
+from curation_assets.sources.download.opt_outs import header_signals
 from curation_assets.sources.download.reasons import NotFetched, reason_of
 from curation_assets.sources.shards import discover_shards, download, register_shard
 from curation_assets.stores.url_safety import UrlRefused
 from tests.support.raw_server import RawServer, Visit, reply
 
+NO_SITE_FILES = {"obey_robots_txt": False, "obey_tdm_reservation": False}
 WORDS = DownloadSettings().disallowed_header_directives
 
 
@@ -73,17 +74,34 @@ def test_headers_that_forbid_the_use(headers: dict[str, str], is_forbidden: bool
     for name, value in headers.items():
         message[name] = value
     agents = DownloadSettings(user_agent_token="MyBot").agents
-    assert (opt_out_of(message, words=WORDS, agents=agents) is not None) == is_forbidden
+    assert any(one.is_no for one in header_signals(message, words=WORDS, agents=agents)) == is_forbidden
 
 
 def test_every_header_of_a_name_counts_and_each_rule_can_be_switched_off() -> None:
+    headers = {"X-Robots-Tag": "noai", "TDM-Reservation": "1"}
     message = Message()
     message["X-Robots-Tag"] = "otherbot: noai"
-    message["X-Robots-Tag"] = "noai"
-    message["TDM-Reservation"] = "1"
-    assert opt_out_of(message, words=WORDS, agents=()) == "X-Robots-Tag: noai"
-    assert opt_out_of(message, words=(), agents=()) == "TDM-Reservation: 1"
-    assert opt_out_of(message, words=(), agents=(), obey_tdm_reservation=False) is None
+    for name, value in headers.items():
+        message[name] = value
+    assert [str(one) for one in header_signals(message, words=WORDS, agents=())] == [
+        "x-robots-tag noai (header)",
+        "tdmrep 1 (header)",
+    ]
+    assert [str(one) for one in header_signals(message, words=(), agents=())] == ["tdmrep 1 (header)"]
+    answer = reply(200, b"x", **{name.replace("-", "_"): value for name, value in headers.items()})
+    with RawServer({"/a": answer}) as server:
+        for settings, expected in (
+            ({}, "opt_out"),
+            ({"disallowed_header_directives": ()}, "opt_out"),
+            ({"obey_tdm_reservation": False}, "opt_out"),
+            ({"disallowed_header_directives": (), "obey_tdm_reservation": False}, None),
+            ({"opt_outs": {"x-robots-tag": "record", "tdmrep": "ignore"}}, None),
+            (
+                {"opt_outs": {"tdmrep": "refuse"}, "disallowed_header_directives": (), "obey_tdm_reservation": False},
+                None,
+            ),
+        ):
+            assert reason(fetcher_for(server, **settings), server.url("/a")) == expected, settings
 
 
 def test_opted_out_images_are_not_read_and_not_requested_twice() -> None:
@@ -104,7 +122,7 @@ def test_opted_out_images_are_not_read_and_not_requested_twice() -> None:
         fetcher = fetcher_for(server, retries=3)
         reasons = [reason(fetcher, server.url(path)) for path in ("/a", "/moved", "/removed")]
         assert reasons == ["opt_out", "opt_out", "download_http_404"]
-        assert server.requests == ["/robots.txt", "/a", "/moved", "/b", "/removed"]
+        assert server.requests == ["/robots.txt", "/.well-known/tdmrep.json", "/a", "/moved", "/b", "/removed"]
 
 
 # -- robots.txt -------------------------------------------------------------------------------------------------------
@@ -118,7 +136,7 @@ def test_robots_txt_is_obeyed_by_default_and_at_every_redirect() -> None:
         fetcher = fetcher_for(closed, other, retries=2)
         urls = [closed.url("/no"), other.url("/moved"), closed.url("/yes")]
         assert [reason(fetcher, url) for url in urls] == ["robots_txt", "robots_txt", "download_http_404"]
-        assert closed.requests == ["/robots.txt", "/yes"]
+        assert closed.requests == ["/robots.txt", "/.well-known/tdmrep.json", "/yes"]
         careless = fetcher_for(closed, other, obey_robots_txt=False)
         assert [careless.fetch(url) for url in urls[:2]] == [b"x", b"x"]
         assert closed.requests.count("/robots.txt") == 1
@@ -142,7 +160,7 @@ def test_the_user_agent_is_honest() -> None:
     with RawServer({}) as server:
         reason(fetcher_for(server, user_agent_token="MyBot"), server.url("/a"))
     assert all(f"User-Agent: curation_assets/{__version__} (MyBot)\r\n" in head for head in server.heads)
-    assert len(server.heads) == 2
+    assert len(server.heads) == 3  # robots.txt and tdmrep.json first
 
 
 # -- redirects and retries --------------------------------------------------------------------------------------------
@@ -159,7 +177,7 @@ def test_redirects_are_vetted_and_end() -> None:
         "/ok": reply(200, b"hello"),
     }
     with RawServer(answers) as server:
-        fetcher = fetcher_for(server, obey_robots_txt=False)
+        fetcher = fetcher_for(server, **NO_SITE_FILES)
         assert fetcher.fetch(server.url("/moved")) == b"hello"
         refused = {"/file": "scheme_not_allowed", "/private": "private_address", "/port": "port_not_allowed"}
         for path, word in refused.items():
@@ -173,7 +191,7 @@ def test_redirects_are_vetted_and_end() -> None:
 
 def test_only_what_may_pass_is_tried_again() -> None:
     with RawServer({"/removed": reply(410), "/broken": reply(500), "/cut": lambda visit: None}) as server:
-        fetcher = fetcher_for(server, retries=2, obey_robots_txt=False)
+        fetcher = fetcher_for(server, retries=2, **NO_SITE_FILES)
         reasons = [reason(fetcher, server.url(path)) for path in ("/removed", "/broken", "/cut", "/missing")]
         assert reasons == [
             "download_http_410", "download_http_500", "download_connection_lost", "download_http_404",
@@ -197,7 +215,7 @@ def test_a_server_that_wants_a_pause_gets_it() -> None:
     lines: list[str] = []
     with RawServer({"/a": sometimes(1, reply(429, Retry_After="4")), "/b": sometimes(2, reply(503))}) as server:
         # the waits are not part of the time of the image
-        fetcher = fetcher_for(server, note=lines.append, obey_robots_txt=False, retries=0, max_seconds=3)
+        fetcher = fetcher_for(server, note=lines.append, **NO_SITE_FILES, retries=0, max_seconds=3)
         assert fetcher.fetch(server.url("/a")) == b"x"
         assert server.times[1] - server.times[0] >= 4
         assert lines == ["waits 4 s for 127.0.0.1 (Retry-After)"]
@@ -224,7 +242,7 @@ def test_a_server_that_refuses_for_ever_ends_every_row(tmp_path: Path) -> None:
         )  # fmt: skip
     assert output["status"].to_list() == ["failed"] * 3
     assert output["reason"].to_list() == ["download_http_429", *["download_rate_limited"] * 2]
-    assert server.requests == ["/robots.txt", "/a"]
+    assert server.requests == ["/robots.txt", "/.well-known/tdmrep.json", "/a"]
     assert len(lines) == 1
     assert lines[0].startswith("127.0.0.1 wants no request for 7200 s (Retry-After): its rows fail")
 
@@ -244,7 +262,7 @@ def test_domains_take_turns_and_rows_keep_their_images(tmp_path: Path) -> None:
         )
         output = download_shard(
             rows, tmp_path, "pool-000000", allow_hosts=(server.host, f"localhost:{port}"),
-            settings=DownloadSettings(threads=1, obey_robots_txt=False),
+            settings=DownloadSettings(threads=1, **NO_SITE_FILES),
         )  # fmt: skip
     assert server.requests == ["/1", "/other", "/2", "/3", "/4"]
     assert output["sample_id"].to_list() == rows["sample_id"].to_list()
@@ -281,7 +299,7 @@ def test_urls_with_blanks_and_coded_bodies_become_images(tmp_path: Path) -> None
 def test_one_url_that_is_always_busy_costs_few_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     with RawServer({"/a": reply(503), "/ok": reply(200, b"x")}) as server:
-        fetcher = fetcher_for(server, retries=3, obey_robots_txt=False)
+        fetcher = fetcher_for(server, retries=3, **NO_SITE_FILES)
         with pytest.raises(urllib.error.HTTPError, match="503"):
             fetcher.fetch(server.url("/a"))
         assert server.requests == ["/a"] * MAX_REFUSALS
@@ -316,6 +334,6 @@ def test_a_pool_keeps_robots_txt_in_the_home_and_logs_what_it_waits_for(tmp_path
         registered = register_shard(pool, shard, settings)
         downloads = download(pool, shard, registered, settings, note=LogLines(lines.append).note)
     assert downloads["reason"].to_list() == ["robots_txt", "download_http_429"]
-    (kept,) = (settings.home / "robots_txt").iterdir()
+    (kept,) = (settings.home / "robots_txt").glob("*.json")
     assert json.loads(kept.read_text())["origin"] == server.url("")
     assert [line.split(" wants")[0] for line in lines] == ["127.0.0.1"]

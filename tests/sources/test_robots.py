@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ import pytest
 
 from curation_assets.sources.download.guarded_http import Deadline, GuardedHttp
 from curation_assets.sources.download.reasons import NotFetched
-from curation_assets.sources.download.robots import MAX_AGE_SECONDS, MAX_BYTES, RobotsFiles, Rules
+from curation_assets.sources.download.robots import MAX_BYTES, Rules
+from curation_assets.sources.download.site_files import MAX_AGE_SECONDS, SiteFiles
 from tests.support.raw_server import RawServer, Visit, reply, silence
 
 AGENTS = ("mybot", "curation_assets", "img2dataset")
@@ -43,19 +45,27 @@ def test_the_group_of_our_own_name_goes_before_img2dataset_and_everybody() -> No
 
 
 class Robots:
-    """RobotsFiles of one server whose clock stands still."""
+    """The robots.txt of servers, read with a clock that stands still."""
 
     def __init__(self, folder: Path | None, *servers: RawServer, now: float = 1e9) -> None:
         self.now = now
         http = GuardedHttp([server.host for server in servers], user_agent="test/1")
-        self.files = RobotsFiles(http, AGENTS, folder, max_seconds=60, clock=lambda: self.now)
+        self.files = SiteFiles(
+            http,
+            "/robots.txt",
+            partial(Rules, agents=AGENTS),
+            folder,
+            max_bytes=MAX_BYTES,
+            max_seconds=60,
+            clock=lambda: self.now,
+        )
 
     def reason(self, url: str, seconds: float = 60) -> str | None:
         try:
-            self.files.check(url, Deadline(seconds))
+            rules, _ = self.files.rules_for(url, Deadline(seconds))
         except NotFetched as refusal:
             return refusal.reason
-        return None
+        return None if rules.allow(url) else "robots_txt"
 
 
 def test_what_the_answer_to_robots_txt_means() -> None:

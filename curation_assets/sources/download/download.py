@@ -7,6 +7,7 @@ import re
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,18 @@ from curation_assets.core.settings import check_shard_key
 from curation_assets.core.validation import Number, Switch, Whole, checked, setting
 from curation_assets.core.version import __version__
 from curation_assets.sources.download.domain_limits import DomainLimits
-from curation_assets.sources.download.fetch_shard import MAX_ROWS, fetch_shard
+from curation_assets.sources.download.fetch_shard import FOUND_SCHEMA, MAX_ROWS, fetch_shard
 from curation_assets.sources.download.guarded_http import GuardedHttp
-from curation_assets.sources.download.image_fetch import ImageFetcher
+from curation_assets.sources.download.image_fetch import Found, ImageFetcher
+from curation_assets.sources.download.opt_outs import DEFAULTS, IN_ROBOTS_TXT, OptOutName, Treatment
 from curation_assets.sources.download.reasons import reason_of
-from curation_assets.sources.download.robots import RobotsFiles
+from curation_assets.sources.download.robots import MAX_BYTES as MAX_ROBOTS_BYTES
+from curation_assets.sources.download.robots import PATH as ROBOTS_PATH
+from curation_assets.sources.download.robots import Rules
+from curation_assets.sources.download.site_files import MAX_AGE_SECONDS, SiteFiles
+from curation_assets.sources.download.tdmrep import MAX_BYTES as MAX_TDM_BYTES
+from curation_assets.sources.download.tdmrep import PATH as TDM_PATH
+from curation_assets.sources.download.tdmrep import TdmRules
 from curation_assets.sources.local_images import LocalImages
 from curation_assets.stores.atomic import (
     fetch_folder,
@@ -66,6 +74,7 @@ DOWNLOADS_SCHEMA = pl.Schema(
         "original_width": pl.Int32,
         "original_height": pl.Int32,
         "original_sha256": pl.String,  # of the bytes as downloaded
+        **FOUND_SCHEMA,  # when the bytes came, and what was declared; null where nobody looked
     }
 )
 
@@ -90,8 +99,15 @@ class DownloadSettings:
         default=("noai", "noimageai", "noindex", "noimageindex", "none", "noml"),
         description="X-Robots-Tag words obeyed: for all, our name, or img2dataset.",
     )
-    obey_tdm_reservation: Switch = setting(default=True, description="`TDM-Reservation: 1` (TDMRep) is an opt-out.")
-    obey_robots_txt: Switch = setting(default=True, description="robots.txt is obeyed; false: it is not even read.")
+    opt_outs: Mapping[OptOutName, Treatment] = setting(
+        default_factory=dict,
+        description="Declaration (robots, x-robots-tag, train-ai, content-signal, tdmrep, rsl, image) → ignore, record "
+        "or refuse; default: rsl is recorded, what forbids training is refused.",
+    )
+    obey_tdm_reservation: Switch = setting(default=True, description="false: `opt_outs: {tdmrep: ignore}`.")
+    obey_robots_txt: Switch = setting(
+        default=True, description="false: robots.txt is not even read, whatever opt_outs says of it."
+    )
     user_agent_token: str | None = setting(
         default=None, description="Name in the User-Agent, which robots.txt and headers may address."
     )
@@ -130,6 +146,16 @@ class DownloadSettings:
         return f"{PROGRAM}/{__version__}" + (f" ({about})" if about else "")
 
     @property
+    def treatments(self) -> dict[OptOutName, Treatment]:
+        """What is done about a signal of each name: `opt_outs` over the defaults; a switch that is off goes first."""
+        off: dict[OptOutName, Treatment] = {}
+        if not self.obey_robots_txt:
+            off["robots"] = "ignore"
+        if not self.obey_tdm_reservation:
+            off["tdmrep"] = "ignore"
+        return {**DEFAULTS, **self.opt_outs, **off}
+
+    @property
     def limits(self) -> ImageLimits:
         """What an image may cost."""
         return ImageLimits(max_bytes=self.max_bytes, max_pixels=self.max_pixels)
@@ -147,6 +173,9 @@ class DownloadSettings:
         content = asdict(self)
         for name in ("threads", "connect_to", "domain_requests_per_second", "domain_connections"):
             del content[name]
+        content["opt_outs"] = {name: done for name, done in self.opt_outs.items() if DEFAULTS[name] != done}
+        if not content["opt_outs"]:  # as before there was such a setting: nothing is fetched again
+            del content["opt_outs"]
         return {**content, "disallowed_header_directives": list(self.disallowed_header_directives)}
 
 
@@ -375,10 +404,10 @@ class _Shared:
         self._turns = threading.Semaphore(threads)
         self.users = 0
 
-    def fetch(self, url: str) -> bytes:
+    def fetch(self, url: str, found: Found) -> bytes:
         """As `ImageFetcher.fetch`, when fewer than `threads` others do."""
         with self._turns:
-            return self._fetcher.fetch(url)
+            return self._fetcher.fetch(url, found)
 
 
 _shared: dict[str, _Shared] = {}
@@ -391,7 +420,7 @@ def _shared_fetch(
     allow_hosts: tuple[str, ...],
     robots_folder: Path | None,
     note: Callable[[str], None] | None,
-) -> Iterator[Callable[[str], bytes]]:
+) -> Iterator[Callable[[str, Found], bytes]]:
     name = repr((settings, allow_hosts, robots_folder))
     with _SHARED_LOCK:
         if name not in _shared:
@@ -413,10 +442,22 @@ def image_fetcher(
     allow_hosts: tuple[str, ...],
     robots_folder: Path | None,
     note: Callable[[str], None] | None,
+    *,
+    max_age_seconds: float = MAX_AGE_SECONDS,
 ) -> ImageFetcher:
-    """What opens URLs by these settings. `robots_folder` keeps the servers' robots.txt for a day."""
+    """What opens URLs by these settings. `robots_folder` keeps the servers' robots.txt and tdmrep.json;
+    `max_age_seconds`: older ones are fetched again.
+    """
+    treatments = settings.treatments
     http = GuardedHttp(allow_hosts, settings.connect_to, user_agent=settings.user_agent)
-    robots = RobotsFiles(http, settings.agents, robots_folder, max_seconds=settings.max_seconds)
+    site_files = partial(SiteFiles, http, max_seconds=settings.max_seconds, max_age_seconds=max_age_seconds)
+    robots = tdm = None
+    if settings.obey_robots_txt and any(treatments[name] != "ignore" for name in IN_ROBOTS_TXT):
+        parse = partial(Rules, agents=settings.agents)
+        robots = site_files(ROBOTS_PATH, parse, robots_folder, max_bytes=MAX_ROBOTS_BYTES)
+    if treatments["tdmrep"] != "ignore":
+        folder = None if robots_folder is None else robots_folder / "tdmrep"
+        tdm = site_files(TDM_PATH, TdmRules, folder, max_bytes=MAX_TDM_BYTES)
     limits = DomainLimits(
         per_second=settings.domain_requests_per_second,
         at_once=settings.domain_connections,
@@ -425,10 +466,11 @@ def image_fetcher(
     )
     return ImageFetcher(
         http,
-        robots if settings.obey_robots_txt else None,
+        robots,
+        tdm,
         limits,
+        treatments=treatments,
         opt_out_words=settings.disallowed_header_directives,
-        obey_tdm_reservation=settings.obey_tdm_reservation,
         agents=settings.agents,
         max_bytes=settings.max_bytes,
         max_seconds=settings.max_seconds,
@@ -479,5 +521,7 @@ def _outcome(rows: pl.DataFrame, folder: Path, name: str) -> pl.DataFrame:
                 "member": members[record["key"]],
                 "original_sha256": record["sha256"],
             }
+        if record is not None:
+            row |= {column: record.get(column) for column in FOUND_SCHEMA}
         outcome.append(row)
     return pl.DataFrame(outcome, schema=DOWNLOADS_SCHEMA, orient="row")

@@ -7,7 +7,7 @@ import queue
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
@@ -17,8 +17,11 @@ import polars as pl
 
 from curation_assets.foreign.img2dataset_parts import new_resizer, new_writer
 from curation_assets.sources.download.domain_limits import domain_of
+from curation_assets.sources.download.image_fetch import Found
 from curation_assets.stores.atomic import write_text_atomically
 from curation_assets.stores.images import ImageLimits, ImageRejected, check_image, decode_image
+from curation_assets.stores.parquet import read_parquet
+from curation_assets.stores.rights_signals import RIGHTS_SIGNALS, signal_rows
 
 MAX_ROWS = 10_000  # rows per tar; member keys have 4 digits after the shard's
 ROW_DIGITS = 4
@@ -36,6 +39,12 @@ RESULT_SCHEMA = pl.Schema(
         "sha256": pl.String,  # of the bytes as downloaded
     }
 )
+#: Further columns of that table, which are in no member of the tar; tables of earlier versions lack them.
+FOUND_SCHEMA: Mapping[str, Any] = {
+    "fetched_at": pl.Datetime("us", "UTC"),
+    "content_type": pl.String(),
+    "rights_signals": RIGHTS_SIGNALS,
+}
 
 
 class DownloadStoppedError(RuntimeError):
@@ -45,7 +54,7 @@ class DownloadStoppedError(RuntimeError):
 def fetch_shard(
     rows: pl.DataFrame,
     base: Path,
-    fetch: Callable[[str], bytes],
+    fetch: Callable[[str, Found], bytes],
     on_rows: Callable[[int], None],
     is_stopped: threading.Event,
     *,
@@ -56,8 +65,8 @@ def fetch_shard(
 ) -> None:
     """Write `base`.tar, `base`.parquet and `base`_stats.json of rows with url, caption and sample_id.
 
-    `base`: the shard's number as the name. `fetch` gives the bytes of a URL or raises an exception, whose words are the
-    row's error. Raises DownloadStoppedError soon after `is_stopped` is set.
+    `base`: the shard's number as the name. `fetch` gives the bytes of a URL and what else it learns, or raises an
+    exception, whose words are the row's error. Raises DownloadStoppedError soon after `is_stopped` is set.
     """
     began, statuses, messages = time.time(), Counter[str](), Counter[str]()
     given = _in_turns(rows).select("url", pl.col("caption").fill_null(""), pl.col("sample_id").alias("uid"))
@@ -67,9 +76,11 @@ def fetch_shard(
     writer = new_writer(base, schema)
     resized = guarded_resizer(image_size_px, encode_quality, limits)
     content = given.rows(named=True)
-    for place, data, message in _answers(given["url"].to_list(), fetch, min(threads, given.height), is_stopped):
+    found: dict[str, Found] = {}  # by key
+    for place, data, message, learnt in _answers(given["url"].to_list(), fetch, min(threads, given.height), is_stopped):
         row: dict[str, Any] = {**content[place], **dict.fromkeys(RESULT_SCHEMA)}
         row["key"] = f"{base.name}{place:0{ROW_DIGITS}d}"
+        found[row["key"]] = learnt
         image, status = None, "failed_to_download"
         if data is not None:
             image, *sizes, message = resized(io.BytesIO(data))
@@ -83,6 +94,7 @@ def fetch_shard(
         writer.write(image, row["key"], row["caption"], row)
         on_rows(1)
     writer.close()
+    _add_found(base.with_name(f"{base.name}.parquet"), found)
     _write_counts(base, statuses, messages, began)
 
 
@@ -92,17 +104,21 @@ def _in_turns(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(pl.int_range(pl.len()).over(domains).alias("turn")).sort("turn", maintain_order=True)
 
 
+_Answer = tuple[int, bytes | None, str | None, Found]
+
+
 def _answers(
-    urls: list[str], fetch: Callable[[str], bytes], threads: int, is_stopped: threading.Event
-) -> Iterator[tuple[int, bytes | None, str | None]]:
-    """(place, bytes or None, message or None) of each URL as it comes, at most two per thread in memory."""
-    arrived: queue.SimpleQueue[tuple[int, bytes | None, str | None]] = queue.SimpleQueue()
+    urls: list[str], fetch: Callable[[str, Found], bytes], threads: int, is_stopped: threading.Event
+) -> Iterator[_Answer]:
+    """(place, bytes or None, message or None, what was found) of each URL as it comes; two per thread in memory."""
+    arrived: queue.SimpleQueue[_Answer] = queue.SimpleQueue()
 
     def fetched(place: int, url: str) -> None:
+        found = Found()
         try:
-            answer: tuple[int, bytes | None, str | None] = place, fetch(url), None
+            answer: _Answer = place, fetch(url, found), None, found
         except Exception as error:  # whatever a server does to it is the row's reason
-            answer = place, None, str(error)
+            answer = place, None, str(error), found
         arrived.put(answer)
 
     waiting = iter(enumerate(urls))
@@ -122,6 +138,18 @@ def _next_of(arrived: queue.SimpleQueue[Any], is_stopped: threading.Event) -> An
         except queue.Empty:
             continue
     raise DownloadStoppedError("the run was stopped")
+
+
+def _add_found(table: Path, found: Mapping[str, Found]) -> None:
+    """Add FOUND_SCHEMA to the table beside a tar; what was looked at and declares nothing has an empty list."""
+    rows = read_parquet(table)
+    learnt = [found[key] for key in rows["key"]]
+    cells: dict[str, list[Any]] = {
+        "fetched_at": [one.fetched_at for one in learnt],
+        "content_type": [one.content_type for one in learnt],
+        "rights_signals": [signal_rows(one.signals, one.checked_at) for one in learnt],
+    }
+    rows.with_columns(pl.Series(name, cells[name], kind) for name, kind in FOUND_SCHEMA.items()).write_parquet(table)
 
 
 def guarded_resizer(

@@ -3,33 +3,58 @@
 import contextlib
 import http.client
 import urllib.error
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from curation_assets.sources.download.domain_limits import TOO_MANY, DomainLimits, domain_of
 from curation_assets.sources.download.guarded_http import Deadline, GuardedHttp, Response
-from curation_assets.sources.download.opt_outs import opt_out_of
+from curation_assets.sources.download.opt_outs import (
+    OptOutName,
+    Treatment,
+    header_signals,
+    standing,
+    treatment_of,
+)
 from curation_assets.sources.download.reasons import NotFetched
-from curation_assets.sources.download.robots import RobotsFiles
+from curation_assets.sources.download.robots import KIND as ROBOTS
+from curation_assets.sources.download.robots import Rules
+from curation_assets.sources.download.site_files import SiteFiles
+from curation_assets.sources.download.tdmrep import TdmRules
+from curation_assets.stores.image_rights import image_signals
+from curation_assets.stores.rights_signals import Signal
 
 MAX_REDIRECTS = 10
 MAX_REFUSALS = 5  # answers 429 or 503 to one row
 
 
+@dataclass
+class Found:
+    """What a fetch learns besides the bytes, also where it ends without them."""
+
+    signals: list[Signal] = field(default_factory=list)  # that are not ignored
+    checked_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    content_type: str | None = None
+    fetched_at: datetime | None = None  # when the last byte was there, UTC
+
+
 class ImageFetcher:
     """Fetches images for the threads of a download.
 
-    A row may take `max_seconds` for all its attempts and redirects together, and as long again for the robots.txt of
-    the servers that it leads to; waiting for the turn of its domain does not count. `robots`: None reads no robots.txt.
+    A row may take `max_seconds` for all its attempts and redirects together, and as long again for robots.txt and
+    tdmrep.json of the servers that it leads to; waiting for the turn of its domain does not count. `robots`, `tdm`:
+    None reads no such file. `treatments`: what is done about a signal of each name.
     """
 
     def __init__(
         self,
         http: GuardedHttp,
-        robots: RobotsFiles | None,
+        robots: SiteFiles[Rules] | None,
+        tdm: SiteFiles[TdmRules] | None,
         limits: DomainLimits,
         *,
+        treatments: Mapping[OptOutName, Treatment],
         opt_out_words: Collection[str],
-        obey_tdm_reservation: bool,
         agents: Collection[str],
         max_bytes: int,
         max_seconds: float,
@@ -38,32 +63,36 @@ class ImageFetcher:
     ) -> None:
         self._http = http
         self._robots = robots
+        self._tdm = tdm
+        self._treatments = treatments
         self._limits = limits
         self._opt_out_words = opt_out_words
-        self._obey_tdm_reservation = obey_tdm_reservation
         self._agents = agents
         self._max_bytes = max_bytes
         self._max_seconds = max_seconds
         self._idle_seconds = idle_seconds
         self._retries = retries
 
-    def fetch(self, url: str) -> bytes:
-        """The image's bytes.
+    def fetch(self, url: str, found: Found | None = None) -> bytes:
+        """The image's bytes. `found` receives what else is learnt.
 
         Raises UrlRefused, NotFetched, ImageRejected, urllib.error.HTTPError, OSError (TimeoutError among them),
         http.client.HTTPException; `reason_of` their texts is the row's reason.
         """
-        return self._attempts(url, _Row(self._max_seconds, self._idle_seconds))
+        return self._attempts(url, _Row(self._max_seconds, self._idle_seconds, Found() if found is None else found))
 
     def check(self, url: str) -> None:
-        """Look whether the image may be used: robots.txt and the headers of its answer; the body is not read.
+        """Look whether the image may be used: robots.txt, tdmrep.json, the headers of its answer, and the image itself,
+        which is read only where its declarations are not ignored.
 
         Raises what `fetch` raises.
         """
-        self._attempts(url, _Row(self._max_seconds, self._idle_seconds, is_read=False))
+        is_read = self._treatments["image"] != "ignore"
+        self._attempts(url, _Row(self._max_seconds, self._idle_seconds, Found(), is_read=is_read))
 
     def _attempts(self, url: str, row: "_Row") -> bytes:
         for attempts_left in range(self._retries, -1, -1):
+            row.found.signals.clear()
             try:
                 return self._follow(url, row)
             except (OSError, http.client.HTTPException) as error:
@@ -87,12 +116,12 @@ class ImageFetcher:
         url = self._http.vet(url)
         if self._http.is_own(url):
             with self._http.get(url, row.deadline) as response:
-                return self._body_or_next(response, row)
-        if self._robots is not None:
-            deadline = Deadline(row.robots_seconds, self._idle_seconds)
-            with row.deadline.paused():
-                self._robots.check(url, deadline)
-            row.robots_seconds = deadline.left
+                return self._body_or_next(response, row, [])
+        deadline = Deadline(row.site_seconds, self._idle_seconds)
+        with row.deadline.paused():
+            self._take(self._of_robots_txt(url, deadline), row)
+            reserved = self._of_tdmrep(url, deadline)
+        row.site_seconds = deadline.left
         domain, refusal = domain_of(url), None
         for refusals in range(1, MAX_REFUSALS + 1):
             with contextlib.ExitStack() as held:
@@ -104,7 +133,7 @@ class ImageFetcher:
                 response = held.enter_context(self._http.get(url, row.deadline))
                 if response.status not in TOO_MANY:
                     self._limits.served(domain, sent_at)
-                    return self._body_or_next(response, row)
+                    return self._body_or_next(response, row, reserved)
                 refusal = _http_error(response)
                 retry_after = response.headers.get("Retry-After")
             if response.status == 429 or retry_after is not None:
@@ -115,29 +144,63 @@ class ImageFetcher:
         assert refusal is not None, "MAX_REFUSALS is at least 1"
         raise refusal
 
-    def _body_or_next(self, response: Response, row: "_Row") -> bytes | str:
+    def _body_or_next(self, response: Response, row: "_Row", reserved: list[Signal]) -> bytes | str:
+        """`reserved`: what the server's tdmrep.json says, which counts unless the headers say otherwise."""
         if response.next_url is not None:
+            self._take(reserved, row)
             return response.next_url
         if not 200 <= response.status < 300:
             raise _http_error(response)
-        opt_out = opt_out_of(
-            response.headers,
-            words=self._opt_out_words,
-            agents=self._agents,
-            obey_tdm_reservation=self._obey_tdm_reservation,
-        )
-        if opt_out is not None:
-            raise NotFetched("opt_out", f"forbidden by {opt_out}")
-        return response.read(self._max_bytes) if row.is_read else b""
+        row.found.content_type = response.headers.get("Content-Type")
+        of_headers = header_signals(response.headers, words=self._opt_out_words, agents=self._agents)
+        self._take([*of_headers, *reserved], row)
+        if not row.is_read:
+            return b""
+        data = response.read(self._max_bytes)
+        row.found.fetched_at = datetime.now(UTC)
+        if self._treatments["image"] != "ignore":
+            self._take(image_signals(data), row)
+        return data
+
+    def _of_robots_txt(self, url: str, deadline: Deadline) -> list[Signal]:
+        if self._robots is None:
+            return []
+        try:
+            rules, where = self._robots.rules_for(url, deadline)
+        except (NotFetched, OSError, http.client.HTTPException):
+            if self._treatments[ROBOTS] == "refuse":
+                raise
+            return []
+        return rules.signals(url, where)
+
+    def _of_tdmrep(self, url: str, deadline: Deadline) -> list[Signal]:
+        if self._tdm is None:
+            return []
+        try:
+            rules, where = self._tdm.rules_for(url, deadline)
+        except (NotFetched, OSError, http.client.HTTPException):
+            return []  # the report, § TDM File: a server that gives no file does not take part
+        return rules.signals(url, where)
+
+    def _take(self, signals: Iterable[Signal], row: "_Row") -> None:
+        """Record what is not ignored. Raises NotFetched for the first that forbids and is refused."""
+        signals = [one for one in signals if treatment_of(one, self._treatments) != "ignore"]
+        row.found.signals += signals
+        for one in standing(signals):
+            if one.is_no and treatment_of(one, self._treatments) == "refuse":
+                if one.kind == ROBOTS:
+                    raise NotFetched("robots_txt", f"{one.where} {one.value}")
+                raise NotFetched("opt_out", f"forbidden by {one}")
 
 
 class _Row:
-    """What a row has left of its time, and whether its image is read."""
+    """What a row has left of its time, whether its image is read, and what was found."""
 
-    def __init__(self, max_seconds: float, idle_seconds: float, *, is_read: bool = True) -> None:
+    def __init__(self, max_seconds: float, idle_seconds: float, found: Found, *, is_read: bool = True) -> None:
         self.is_read = is_read
+        self.found = found
         self.deadline = Deadline(max_seconds, idle_seconds)
-        self.robots_seconds = max_seconds
+        self.site_seconds = max_seconds
 
 
 def _http_error(response: Response) -> urllib.error.HTTPError:

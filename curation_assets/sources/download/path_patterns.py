@@ -1,0 +1,50 @@
+"""Patterns of paths in robots.txt (RFC 9309 §2.2.2, §2.2.3) and tdmrep.json: prefixes with `*`, and `$` for the end."""
+
+import re
+import urllib.parse
+
+_OCTET = re.compile(rb"%([0-9A-Fa-f]{2})|(.)", re.DOTALL)
+_UNRESERVED = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~")
+_KEPT = frozenset(b"/?")  # written plainly they part a path; as %2F and %3F they are letters of it
+
+
+def path_of(url: str) -> str:
+    """Path and query of a URL as patterns are compared with them: of several spellings of one octet, one."""
+    parts = urllib.parse.urlsplit(url)
+    return _canonical((parts.path or "/") + (f"?{parts.query}" if parts.query else ""), _KEPT)
+
+
+class PathPattern:
+    """A pattern; `octets`: its length when encoded, by which the most specific of several is found."""
+
+    def __init__(self, text: str) -> None:
+        is_anchored = text.endswith("$")
+        canonical = _canonical(text.removesuffix("$"), _KEPT | {ord("*")})
+        self._parts = canonical.split("*")
+        self._is_anchored = is_anchored
+        self.octets = len(canonical) + is_anchored
+
+    def matches(self, path: str) -> bool:
+        """Whether it matches a path of `path_of`; each piece is looked for where the one before it ended."""
+        first, *rest = self._parts
+        if not rest:
+            return path == first if self._is_anchored else path.startswith(first)
+        if not path.startswith(first):
+            return False
+        position = len(first)
+        for part in rest[:-1]:
+            position = path.find(part, position) + len(part)
+            if position < len(part):
+                return False
+        if self._is_anchored:
+            return path.endswith(rest[-1]) and len(path) - len(rest[-1]) >= position
+        return path.find(rest[-1], position) >= 0
+
+
+def _canonical(text: str, kept: frozenset[int]) -> str:
+    def spelt(match: re.Match[bytes]) -> bytes:
+        octet = int(match[1], 16) if match[1] else match[2][0]
+        is_plain = octet in _UNRESERVED or (not match[1] and octet in kept)
+        return bytes([octet]) if is_plain else b"%%%02X" % octet
+
+    return _OCTET.sub(spelt, text.encode("utf-8", "surrogatepass")).decode("ascii")
