@@ -16,6 +16,7 @@ from curation_assets.operations.opt_out_checks import check_opt_outs, proposed_o
 from curation_assets.sources.declaration import add_pool, load_pool, save_pool
 from curation_assets.stores.denylist import Denylist
 from tests.support.lineage_pools import jpeg
+from tests.support.marked_images import jpeg_with_xmp, xmp
 from tests.support.raw_server import RawServer, reply
 
 COUNT = 6
@@ -71,6 +72,36 @@ def test_headers_and_robots_txt_that_changed_are_proposed_and_one_that_changed_b
         server.answers["/1.jpg"] = reply(200, b"")
         check = check_opt_outs(ctx)
         assert (check.withdrawn, [item.reason for item in check.proposed]) == (1, ["robots_txt"])
+
+
+def test_a_mind_that_changed_in_any_place_is_found_and_named(tmp_path: Path, server: RawServer) -> None:
+    """robots.txt and tdmrep.json are read anew, whatever the home keeps of today."""
+    with server:
+        ctx = downloaded_pool(tmp_path, server)
+        assert check_opt_outs(ctx).proposed == []
+        marked = jpeg_with_xmp(xmp("DMI-PROHIBITED-AIMLTRAINING"))
+        server.answers["/robots.txt"] = reply(
+            200,
+            b"User-agent: *\nContent-Usage: /0 train-ai=n\nContent-Signal: /1 ai-train=no\nLicense: https://l.example\n",
+        )
+        server.answers["/.well-known/tdmrep.json"] = reply(200, b'[{"location": "/2", "tdm-reservation": 1}]')
+        server.answers["/3.jpg"] = reply(200, jpeg(3), Content_Usage="search=y, train-ai=n")
+        server.answers["/4.jpg"] = reply(200, marked)
+        check = check_opt_outs(ctx)
+        robots, tdmrep = server.url("/robots.txt"), server.url("/.well-known/tdmrep.json")
+        assert {item.url.rpartition("/")[2]: item.message.partition("forbidden by ")[2] for item in check.proposed} == {
+            "0.jpg": f"content-usage train-ai=n ({robots})",
+            "1.jpg": f"content-signal ai-train=no ({robots})",
+            "2.jpg": f"tdmrep 1 ({tdmrep})",
+            "3.jpg": "content-usage search=y, train-ai=n (header)",
+            "4.jpg": "image DMI-PROHIBITED-AIMLTRAINING (XMP)",
+        }
+        assert {item.reason for item in check.proposed} == {"opt_out"}
+        pool = load_pool(ctx.settings, "web")
+        recording = dict.fromkeys(pool.download.treatments, "record")
+        save_pool(ctx.settings, replace(pool, download=replace(pool.download, opt_outs=recording)))
+        check = check_opt_outs(PoolContext.open(ctx.settings, "web"))
+        assert (check.proposed, check.withdrawn) == ([], 5), "the pool's policy decides at night, too"
 
 
 def test_nights_take_turns_through_the_pool(tmp_path: Path, server: RawServer) -> None:
