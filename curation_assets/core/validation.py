@@ -234,6 +234,10 @@ def _mistake(error: Any, cls: type) -> str:
         path, owner, _ = _walk(cls, location[:-1])
         parent = f"{'.'.join(path)} has no" if path else "there is no"
         return f"{parent} setting {unknown_name(location[-1], fields_of(nested(owner)))}"
+    if location and location[-1] == "[key]":  # of a mapping whose names are listed
+        path, annotation, _ = _walk(cls, location[:-2])
+        names = get_args(_without_null(get_args(_without_null(annotation)[0])[0])[0])
+        return f"{'.'.join(path)} has no {unknown_name(error['input'], map(str, names))}"
     path, annotation, expected = _walk(cls, location)
     name = ".".join(path)
     if kind == "missing":

@@ -582,9 +582,13 @@ def test_settings_that_say_what_they_said_before_have_the_hash_of_before() -> No
 
 
 def test_the_option_takes_known_names_and_treatments() -> None:
-    for wrong in ({"train_ai": "refuse"}, {"rsl": "obey"}, {"rsl": True}):
-        with pytest.raises(ValueError, match="opt_outs"):
-            DownloadSettings(opt_outs=wrong)
+    with pytest.raises(
+        ValueError, match=r"opt_outs has no 'train_ai'; did you mean 'train-ai'\? known: content-signal, "
+    ):
+        DownloadSettings(opt_outs={"train_ai": "refuse"})
+    for wrong in ("obey", True):
+        with pytest.raises(ValueError, match=r"opt_outs\.rsl must be one of ignore, record, refuse, got"):
+            DownloadSettings(opt_outs={"rsl": wrong})
     assert DownloadSettings(opt_outs={"rsl": "refuse"}).treatments == {**DEFAULTS, "rsl": "refuse"}
     off = DownloadSettings(obey_robots_txt=False, obey_tdm_reservation=False, opt_outs={"robots": "refuse"})
     assert (off.treatments["robots"], off.treatments["tdmrep"]) == ("ignore", "ignore")

@@ -291,7 +291,7 @@ def values_of(annotation: Any, metadata: Any = ()) -> st.SearchStrategy[Any]:
     if origin is tuple:
         return st.lists(values_of(parts[0]), max_size=3)
     if isinstance(origin, type) and issubclass(origin, Mapping):
-        return st.dictionaries(TEXTS, values_of(parts[1]), max_size=3)
+        return st.dictionaries(values_of(parts[0]), values_of(parts[1]), max_size=3)
     if parts:
         return st.one_of(*(values_of(part, metadata) for part in parts))
     low, high = limits.get("ge", limits.get("gt")), limits.get("le", limits.get("lt"))

@@ -101,8 +101,7 @@ class DownloadSettings:
     )
     opt_outs: Mapping[OptOutName, Treatment] = setting(
         default_factory=dict,
-        description="Declaration (robots, x-robots-tag, train-ai, content-signal, tdmrep, rsl, image) → ignore, record "
-        "or refuse; default: rsl is recorded, what forbids training is refused.",
+        description="Declarations about training: name → ignore, record or refuse (docs/operator/opt_outs.md).",
     )
     obey_tdm_reservation: Switch = setting(default=True, description="false: `opt_outs: {tdmrep: ignore}`.")
     obey_robots_txt: Switch = setting(
