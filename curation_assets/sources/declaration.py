@@ -29,6 +29,7 @@ from curation_assets.sources.all_options import PoolOptions
 from curation_assets.sources.base import Offered, Source, source_of, sources_in_order
 from curation_assets.sources.download.download import DownloadSettings
 from curation_assets.sources.download.fetch_shard import MAX_ROWS
+from curation_assets.sources.download.opt_outs import DEFAULTS
 from curation_assets.sources.edits import with_value
 from curation_assets.sources.options import ImageDomain, SourceOptions
 from curation_assets.sources.table_files import no_tables, what_lies_in
@@ -174,8 +175,14 @@ class Pool:
         return self.source_kind.path(self, settings)
 
     def download_config(self) -> dict[str, Any]:
-        """The settings that may change what a download yields; empty where nothing is downloaded."""
-        return self.source_kind.download_config(self) if self.must_download else {}
+        """The settings that may change what a download yields; of images that are not downloaded what is done about
+        declarations inside, where that is not what is usual.
+        """
+        config = self.source_kind.download_config(self) if self.must_download else {}
+        image = self.download.treatments["image"]
+        if self.has_images and not self.opens_urls and image != DEFAULTS["image"]:
+            config = {**config, "image_opt_outs": image}
+        return config
 
     def expected_rows(self, settings: Settings) -> int:
         """Input rows of the whole pool, exact or an estimate."""

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -15,6 +16,9 @@ from curation_assets.sources.options import SourceOptions
 from curation_assets.sources.text_columns import SIZES
 from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.hash_lists import HashList, read_hash_lists
+from curation_assets.stores.image_rights import image_signals
+from curation_assets.stores.images import ImageRejected, tar_index
+from curation_assets.stores.rights_signals import signal_rows
 from curation_assets.stores.samples import OWN_ID, REGISTERED_SCHEMA, build_sample_rows, drop_reason
 
 DOWNLOADS_FOLDER = "downloads"
@@ -63,7 +67,8 @@ def download(
 ) -> pl.DataFrame:
     """Table raw/downloads of a shard. Grain: one row per registered row, in order (DOWNLOADS_SCHEMA).
 
-    Duplicates and empty captions are not requested (dropped). Where nothing is to be fetched all rows are kept.
+    Duplicates and empty captions are not requested (dropped). Where nothing is to be fetched all rows are kept, but
+    those whose image declares inside that it must not be used (`opt_outs: {image: refuse}`).
     `advance` is called with the number of rows done since its last call, `note` with what the download waits for.
     Raises DownloadStoppedError soon after `is_stopped` is set, which another thread may do.
     """
@@ -71,7 +76,9 @@ def download(
     if not pool.must_download:
         if advance is not None:
             advance(registered.height)
-        return _as_downloads(keys.with_columns(status=pl.lit("kept")))
+        delivered = _as_downloads(keys.with_columns(status=pl.lit("kept")))
+        places = registered.select("tar", "member") if pool.has_images else None
+        return delivered if places is None else _with_declarations(pool, delivered, places, settings)
     requested, unrequested = requested_rows(registered)
     if advance is not None:
         advance(unrequested.height)
@@ -128,7 +135,35 @@ def _fetch(
             **served,
         }
         fetch = partial(download_shard, shard_key=shard, denylist=denylist, is_stopped=is_stopped, **arguments)
-        return download_with_retries(requested, folder, shard, fetch, advance)
+        fetched = download_with_retries(requested, folder, shard, fetch, advance)
+    if "local" not in served:
+        return fetched
+    copies = fetched.select((f"{DOWNLOADS_FOLDER}/{shard}/" + pl.col("tar")).alias("tar"), "member")
+    return _with_declarations(pool, fetched, copies, settings)
+
+
+def _with_declarations(pool: Pool, rows: pl.DataFrame, places: pl.DataFrame, settings: Settings) -> pl.DataFrame:
+    """`rows` of DOWNLOADS_SCHEMA with what their images declare inside, of images that came with the source.
+
+    `places`: tar, member of each, null without an image. A row that is refused fails as opt_out.
+    """
+    treatment = pool.download.treatments["image"]
+    if treatment == "ignore":
+        return rows
+    work, changed = settings.work(pool.name), []
+    for row, (tar, member) in zip(rows.iter_rows(named=True), places.iter_rows(), strict=True):
+        if row["status"] == "kept" and member is not None:
+            try:
+                signals = image_signals(tar_index(work / tar).read(member))
+            except ImageRejected:
+                signals = []  # nothing whole to read: raw/samples has the reason
+            row["rights_signals"] = signal_rows(signals, datetime.now(UTC))
+            refused = next((one for one in signals if one.is_no and treatment == "refuse"), None)
+            if refused is not None:
+                row |= {"status": "failed", "reason": "opt_out", "message": f"forbidden by {refused}"}
+                row |= {"tar": None, "member": None, "original_sha256": None}
+        changed.append(row)
+    return pl.DataFrame(changed, schema=DOWNLOADS_SCHEMA, orient="row")
 
 
 def build_samples(

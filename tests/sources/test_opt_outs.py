@@ -26,7 +26,6 @@ from curation_assets.sources.download.download import (
     image_fetcher,
     write_receipt,
 )
-from curation_assets.sources.download.fetch_shard import FOUND_SCHEMA
 from curation_assets.sources.download.image_fetch import Found
 from curation_assets.sources.download.opt_outs import DEFAULTS, header_signals
 from curation_assets.sources.download.path_patterns import PathPattern, path_of
@@ -34,6 +33,7 @@ from curation_assets.sources.download.reasons import NotFetched
 from curation_assets.sources.download.robots import Rules
 from curation_assets.sources.download.tdmrep import MAX_BYTES, TdmRules
 from curation_assets.stores.content_hash import config_sha256
+from curation_assets.stores.provenance import FETCHED
 from curation_assets.stores.rights_signals import Signal
 from tests.support.marked_images import SIGNED, VOCABULARY, image, jpeg_with_xmp, xmp
 from tests.support.raw_server import Answer, RawServer, Visit, reply
@@ -556,13 +556,13 @@ def test_content_type_and_time_are_kept_where_a_download_is_reused_and_older_one
         assert len(server.requests) == requests
         # a home of an earlier version: no such columns, the same request
         table = tmp_path / "toy-000000" / "000000.parquet"
-        pl.read_parquet(table).drop(FOUND_SCHEMA).write_parquet(table)
+        pl.read_parquet(table).drop(FETCHED).write_parquet(table)
         receipt = read_json(table.with_name(RECEIPT_FILE), dict, advice="")
         write_receipt(table.parent, receipt["request_sha256"])
         old = download()
         assert len(server.requests) == requests
-        assert old.drop(FOUND_SCHEMA).equals(first.drop(FOUND_SCHEMA))
-        assert all(old[name].null_count() == 2 for name in FOUND_SCHEMA)
+        assert old.drop(FETCHED).equals(first.drop(FETCHED))
+        assert all(old[name].null_count() == 2 for name in FETCHED)
 
 
 def test_settings_that_say_what_they_said_before_have_the_hash_of_before() -> None:

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from curation_assets.cli import app
 from curation_assets.core.settings import Settings, load_settings
-from curation_assets.core.table_names import PROVENANCE, REGISTERED_SHARDS, SAMPLES
+from curation_assets.core.table_names import DOWNLOADS, PROVENANCE, REGISTERED_SHARDS, SAMPLES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.run_table import run_with_upstream
@@ -21,6 +21,7 @@ from curation_assets.stores.denylist import add_to_denylist
 from curation_assets.stores.provenance import PROVENANCE_SCHEMA
 from tests.support.hostile_sources import tar_bytes
 from tests.support.lineage_pools import jpeg
+from tests.support.marked_images import SIGNED, jpeg_with_xmp, xmp
 
 ROWS: list[dict[str, Any]] = [
     {
@@ -156,3 +157,44 @@ def test_columns_are_named_on_the_command_line_and_can_be_refused(tmp_path: Path
 def test_sources_are_declared_once_each_with_days_or_months() -> None:
     with pytest.raises(ValueError, match="collected_from must be a day or month"):
         DeclaredSource("a", collected_from="last year")
+
+
+NO = "http://ns.useplus.org/ldf/vocab/DMI-PROHIBITED"
+
+
+@pytest.mark.parametrize("kind", ["images", "tars"])
+def test_images_that_came_with_the_source_are_looked_at_inside(tmp_path: Path, kind: str) -> None:
+    """A refused one fails with the declaration as its message; the option makes the table stale, and is obeyed."""
+    images = [jpeg(0), jpeg_with_xmp(xmp(NO)), (SIGNED / "signed.png").read_bytes(), b"no image"]
+    folder = tmp_path / "source"
+    folder.mkdir()
+    if kind == "tars":
+        members = {f"{number}.{'png' if number == 2 else 'jpg'}": data for number, data in enumerate(images)}
+        members |= {f"{number}.txt": f"caption {number}".encode() for number in range(4)}
+        (folder / "000000.tar").write_bytes(tar_bytes(members))
+    else:
+        captions = [f"caption {number}" for number in range(4)]
+        pl.DataFrame({"caption": captions, "image": images}).write_parquet(folder / "rows.parquet")
+    settings = load_settings(tmp_path / "home", "embedded")
+    pool = add_pool(settings, "p", folder if kind == "tars" else folder / "rows.parquet")
+    training = [("image", "cawg.ai_generative_training=notAllowed"), ("image", "cawg.ai_training=allowed")]
+    inside = [[], [("image", NO)], [*training, ("image", "cawg.data_mining=constrained")], []]
+    for treatment, reasons in (
+        (None, [None, "opt_out", "opt_out", "image_undecodable"]),
+        ("record", [None, None, None, "image_undecodable"]),
+        ("ignore", [None, None, None, "image_undecodable"]),
+        ("refuse", [None, "opt_out", "opt_out", "image_undecodable"]),
+    ):
+        opt_outs = {} if treatment is None else {"image": treatment}
+        save_pool(settings, replace(pool, download=replace(pool.download, opt_outs=opt_outs)))
+        ctx = made(settings)
+        downloads = ctx.store.scan(DOWNLOADS).collect().sort("source_row")
+        assert ctx.store.scan(SAMPLES).collect().sort("source_row")["reason"].to_list() == reasons, treatment
+        signals = provenance(ctx)["rights_signals"].to_list()
+        found = [None if cell is None else [(one["kind"], one["value"]) for one in cell] for cell in signals]
+        assert found == ([None] * 4 if treatment == "ignore" else inside)
+        if "opt_out" in reasons:
+            assert downloads["message"].to_list()[1:3] == [
+                f"forbidden by image {NO} (XMP)",
+                "forbidden by image cawg.ai_generative_training=notAllowed (C2PA)",
+            ]

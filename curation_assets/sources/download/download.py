@@ -19,7 +19,7 @@ from curation_assets.core.settings import check_shard_key
 from curation_assets.core.validation import Number, Switch, Whole, checked, setting
 from curation_assets.core.version import __version__
 from curation_assets.sources.download.domain_limits import DomainLimits
-from curation_assets.sources.download.fetch_shard import FOUND_SCHEMA, MAX_ROWS, fetch_shard
+from curation_assets.sources.download.fetch_shard import MAX_ROWS, fetch_shard
 from curation_assets.sources.download.guarded_http import GuardedHttp
 from curation_assets.sources.download.image_fetch import Found, ImageFetcher
 from curation_assets.sources.download.opt_outs import DEFAULTS, IN_ROBOTS_TXT, OptOutName, Treatment
@@ -46,6 +46,7 @@ from curation_assets.stores.denylist import TAKEDOWN, Denylist
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.images import MIB, ImageLimits, tar_index
 from curation_assets.stores.parquet import read_parquet
+from curation_assets.stores.provenance import FETCHED
 from curation_assets.stores.seal import sealed_json
 from curation_assets.stores.tar_writing import rewrite_tar
 from curation_assets.stores.temporary import temporary_path
@@ -62,19 +63,19 @@ _PRINTABLE = re.compile(r"[\x21-\x27\x2a-\x7e][\x20-\x27\x2a-\x7e]*\Z")
 #: Grain of raw/downloads: one row per input row.
 DOWNLOADS_SCHEMA = pl.Schema(
     {
-        "sample_id": pl.String,
-        "source_row": pl.Int64,
-        "status": pl.String,  # kept, dropped (not requested) or failed
-        "reason": pl.String,  # null iff kept
-        "message": pl.String,  # img2dataset's error message, for people
-        "tar": pl.String,  # file name inside the shard's download folder
-        "member": pl.String,
-        "width": pl.Int32,
-        "height": pl.Int32,
-        "original_width": pl.Int32,
-        "original_height": pl.Int32,
-        "original_sha256": pl.String,  # of the bytes as downloaded
-        **FOUND_SCHEMA,  # when the bytes came, and what was declared; null where nobody looked
+        "sample_id": pl.String(),
+        "source_row": pl.Int64(),
+        "status": pl.String(),  # kept, dropped (not requested) or failed
+        "reason": pl.String(),  # null iff kept
+        "message": pl.String(),  # img2dataset's error message, for people
+        "tar": pl.String(),  # file name inside the shard's download folder
+        "member": pl.String(),
+        "width": pl.Int32(),
+        "height": pl.Int32(),
+        "original_width": pl.Int32(),
+        "original_height": pl.Int32(),
+        "original_sha256": pl.String(),  # of the bytes as downloaded
+        **FETCHED,  # of tables that earlier versions downloaded: null
     }
 )
 
@@ -165,7 +166,8 @@ class DownloadSettings:
         obeyed = ("obey_robots_txt", "obey_tdm_reservation", "disallowed_header_directives")
         limits = {name: getattr(self, name) for name in (*paced, "max_bytes", "max_pixels")}
         robots = {name: plain(getattr(self, name)) for name in obeyed}
-        return {"user_agent": self.user_agent, "agents": list(self.agents), "limits": limits, **robots}
+        named = {"user_agent": self.user_agent, "agents": list(self.agents)}
+        return {**named, "limits": limits, **robots, "opt_outs": self.treatments}
 
     def config(self) -> dict[str, Any]:
         """The settings that may change what ends in the tar (not: the pace, nor which port a local server has)."""
@@ -521,6 +523,6 @@ def _outcome(rows: pl.DataFrame, folder: Path, name: str) -> pl.DataFrame:
                 "original_sha256": record["sha256"],
             }
         if record is not None:
-            row |= {column: record.get(column) for column in FOUND_SCHEMA}
+            row |= {column: record.get(column) for column in FETCHED}
         outcome.append(row)
     return pl.DataFrame(outcome, schema=DOWNLOADS_SCHEMA, orient="row")

@@ -21,7 +21,8 @@ from curation_assets.sources.download.image_fetch import Found
 from curation_assets.stores.atomic import write_text_atomically
 from curation_assets.stores.images import ImageLimits, ImageRejected, check_image, decode_image
 from curation_assets.stores.parquet import read_parquet
-from curation_assets.stores.rights_signals import RIGHTS_SIGNALS, signal_rows
+from curation_assets.stores.provenance import FETCHED
+from curation_assets.stores.rights_signals import signal_rows
 
 MAX_ROWS = 10_000  # rows per tar; member keys have 4 digits after the shard's
 ROW_DIGITS = 4
@@ -39,12 +40,6 @@ RESULT_SCHEMA = pl.Schema(
         "sha256": pl.String,  # of the bytes as downloaded
     }
 )
-#: Further columns of that table, which are in no member of the tar; tables of earlier versions lack them.
-FOUND_SCHEMA: Mapping[str, Any] = {
-    "fetched_at": pl.Datetime("us", "UTC"),
-    "content_type": pl.String(),
-    "rights_signals": RIGHTS_SIGNALS,
-}
 
 
 class DownloadStoppedError(RuntimeError):
@@ -141,7 +136,7 @@ def _next_of(arrived: queue.SimpleQueue[Any], is_stopped: threading.Event) -> An
 
 
 def _add_found(table: Path, found: Mapping[str, Found]) -> None:
-    """Add FOUND_SCHEMA to the table beside a tar; what was looked at and declares nothing has an empty list."""
+    """Add FETCHED to the table beside a tar; members of the tar do not have it."""
     rows = read_parquet(table)
     learnt = [found[key] for key in rows["key"]]
     cells: dict[str, list[Any]] = {
@@ -149,7 +144,7 @@ def _add_found(table: Path, found: Mapping[str, Found]) -> None:
         "content_type": [one.content_type for one in learnt],
         "rights_signals": [signal_rows(one.signals, one.checked_at) for one in learnt],
     }
-    rows.with_columns(pl.Series(name, cells[name], kind) for name, kind in FOUND_SCHEMA.items()).write_parquet(table)
+    rows.with_columns(pl.Series(name, cells[name], kind) for name, kind in FETCHED.items()).write_parquet(table)
 
 
 def guarded_resizer(

@@ -40,9 +40,10 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         name=DOWNLOADS,
         grain="shard",
         inputs=(REGISTERED_SHARDS,),
-        version="1",
-        description="One row per input row: how its download ended (img2dataset), with the reason of every failure. "
-        "Only http and https; private addresses, opt-outs, robots.txt and oversized files are refused.",
+        version="2",
+        description="One row per input row: how its download ended (img2dataset), with the reason of every failure, "
+        "and what its owner declares about training. Only http and https; private addresses, opt-outs, robots.txt and "
+        "oversized files are refused.",
         compute=_downloads,
         needs=Needs(at_once=DOWNLOADS_AT_ONCE if ctx.pool.opens_urls else 1),
         config=lambda ctx, shard: ctx.pool.download_config(),
