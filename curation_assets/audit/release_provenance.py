@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 import pyarrow.parquet as pq
 
-from curation_assets.core.table_names import PROVENANCE
+from curation_assets.core.table_names import CHOSEN_CAPTION, PROVENANCE
 from curation_assets.selection.rows import uid_columns
 from curation_assets.stores.atomic import replacing
 from curation_assets.stores.parquet import scan_parquet
@@ -15,13 +15,29 @@ from curation_assets.stores.provenance import PROVENANCE_SCHEMA
 from curation_assets.stores.shard_store import ShardStore
 
 _HALVES = ["uid_high", "uid_low"]
-_COLUMNS = [*_HALVES, *(name for name in PROVENANCE_SCHEMA if name not in ("sample_id", "source_url"))]
+#: Where captions were chosen: raw, or which generated one; null where none is, or no choice was made.
+CAPTION_SOURCE = "caption_source"
+_SCHEMA = {**dict.fromkeys(_HALVES, pl.UInt64()), **PROVENANCE_SCHEMA, CAPTION_SOURCE: pl.String()}
+_COLUMNS = [name for name in _SCHEMA if name not in ("sample_id", "source_url")]
 _GROUP_ROWS = 100_000
 
 
-def write_provenance(store: ShardStore, path: Path, *, without: Collection[str] = ()) -> None:
-    """Write raw/provenance of all shards as one file, shard after shard, without some samples. Holds one shard."""
-    _write(path, (store.read(PROVENANCE, shard).with_columns(uid_columns()) for shard in _shards(store)), without)
+def write_provenance(
+    store: ShardStore, path: Path, *, without: Collection[str] = (), with_choice: bool = False
+) -> None:
+    """Write raw/provenance of all shards as one file, shard after shard, without some samples. Holds one shard.
+
+    `with_choice`: with the sources of the captions that the pool chose.
+    """
+    _write(path, (_rows(store, shard, with_choice) for shard in sorted(store.partitions(PROVENANCE))), without)
+
+
+def _rows(store: ShardStore, shard: str, with_choice: bool) -> pl.DataFrame:
+    rows = store.read(PROVENANCE, shard).with_columns(uid_columns())
+    if not with_choice:
+        return rows.with_columns(pl.lit(None, pl.String).alias(CAPTION_SOURCE))
+    chosen = store.read(CHOSEN_CAPTION, shard, ["source_row", CAPTION_SOURCE])
+    return rows.join(chosen, on="source_row", how="left", maintain_order="left")
 
 
 def write_purged_provenance(source: Path, target: Path, sample_ids: Collection[str]) -> None:
@@ -41,14 +57,9 @@ def has_rows_of(provenance: Path, ledger: Path) -> bool:
     return ours.sort(key).collect().equals(theirs.sort(key).collect())
 
 
-def _shards(store: ShardStore) -> list[str]:
-    return sorted(store.partitions(PROVENANCE))
-
-
 def _write(path: Path, parts: Iterable[pl.DataFrame], without: Collection[str]) -> None:
     removed = pl.DataFrame({"sample_id": sorted(without)}, schema={"sample_id": pl.String}).select(uid_columns())
-    schema = {**dict.fromkeys(_HALVES, pl.UInt64()), **PROVENANCE_SCHEMA}
-    empty = pl.DataFrame(schema={name: schema[name] for name in _COLUMNS})
+    empty = pl.DataFrame(schema={name: _SCHEMA[name] for name in _COLUMNS})
     with replacing(path) as temporary, pq.ParquetWriter(temporary, empty.to_arrow().schema, compression="zstd") as file:
         for part in chain([empty], parts):
             kept = part.select(_COLUMNS).join(removed, on=_HALVES, how="anti", maintain_order="left")

@@ -5,7 +5,7 @@ See `stores/releases.py` for what a release holds.
 
 import json
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,7 +29,7 @@ from curation_assets.audit.purge import names_samples, rows_of_samples, write_pu
 from curation_assets.audit.release_provenance import has_rows_of, write_provenance, write_purged_provenance
 from curation_assets.core.errors import StoreError
 from curation_assets.core.stages import STAGES
-from curation_assets.core.table_names import LEDGER, PROVENANCE, SAMPLES, SUBSETS
+from curation_assets.core.table_names import CHOSEN_CAPTION, LEDGER, PROVENANCE, SAMPLES, SUBSETS
 from curation_assets.core.version import __version__
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import holds_in_words, worths_of
@@ -97,9 +97,10 @@ def create_release(ctx: PoolContext, tables: Mapping[str, Table], subset: str, n
             f"the ledger of {subset!r} was made with profile {profile!r}, not {ctx.profile.name!r}; give --profile "
             f"{profile}, or run the pool with this one"
         )
-    _check_current(ctx, tables, subset)
+    described = [name for name in (PROVENANCE, CHOSEN_CAPTION) if name in tables]
+    _check_current(ctx, tables, subset, described)
     _check_subset(ctx, source, subset)
-    manifests = _manifests(ctx, subset)
+    manifests = _manifests(ctx, subset, described)
     taken_down = _taken_down(source)
     before = [release for release in list_releases(home, pool) if release.subset == subset and not release.withdrawn]
     release = Release(
@@ -132,7 +133,7 @@ def create_release(ctx: PoolContext, tables: Mapping[str, Table], subset: str, n
             write_purged(source, folder / LEDGER_FILE, taken_down)
         else:
             shutil.copyfile(source, folder / LEDGER_FILE)
-        write_provenance(store, folder / PROVENANCE_FILE, without=taken_down)
+        write_provenance(store, folder / PROVENANCE_FILE, without=taken_down, with_choice=CHOSEN_CAPTION in tables)
         shutil.copytree(source.parent / VERSIONS, folder / VERSIONS, copy_function=shutil.copyfile)
         lines = [json.dumps(asdict(manifest), sort_keys=True, ensure_ascii=False) for manifest in manifests]
         write_text_atomically(folder / MANIFESTS, "".join(f"{line}\n" for line in lines))
@@ -147,15 +148,16 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
-def _check_current(ctx: PoolContext, tables: Mapping[str, Table], subset: str) -> None:
-    """Raise StoreError unless ledger, subsets and the verdicts behind them are made from what the pool holds now.
+def _check_current(ctx: PoolContext, tables: Mapping[str, Table], subset: str, described: Sequence[str]) -> None:
+    """Raise StoreError unless ledger, subsets, the verdicts behind them and what describes their rows (tables) are made
+    from what the pool holds now.
 
     Subsets are stale, too, once the denylist has changed.
     """
     if f"filtered/{subset}" not in tables:
         raise StoreError(f"pool {ctx.pool.name!r} no longer has a policy {subset!r}, only its ledger; release another")
     advice = f"`curate run {ctx.pool.name}` brings it up to date"
-    for table in with_upstream(tables, [f"filtered/{subset}", LEDGER, SUBSETS, PROVENANCE]).values():
+    for table in with_upstream(tables, [f"filtered/{subset}", LEDGER, SUBSETS, *described]).values():
         if not STAGES[table.stage].is_derived and table.name != PROVENANCE:
             continue
         for shard in table.partitions(ctx.store.partitions(SAMPLES)):
@@ -187,11 +189,14 @@ def _taken_down(ledger: Path) -> list[str]:
     return uid_texts(rows["uid_high"], rows["uid_low"]).unique().to_list()
 
 
-def _manifests(ctx: PoolContext, subset: str) -> list[Manifest]:
-    """Of everything upstream of the policy's verdicts, of its ledger and its subset file, inputs first."""
+def _manifests(ctx: PoolContext, subset: str, described: Sequence[str]) -> list[Manifest]:
+    """Of everything upstream of what describes the rows and of the policy's verdicts, of its ledger and its subset
+    file, inputs first.
+    """
     known: dict[tuple[str, str | None], Manifest] = {}
-    order = lineage_of(ctx.store, PROVENANCE, known=known).tables
-    order += [name for name in lineage_of(ctx.store, f"filtered/{subset}", known=known).tables if name not in order]
+    order: list[str] = []
+    for table in (*described, f"filtered/{subset}"):
+        order += [name for name in lineage_of(ctx.store, table, known=known).tables if name not in order]
     for asset in (LEDGER, SUBSETS):
         manifest = ctx.store.manifest(asset)
         assert manifest is not None, asset

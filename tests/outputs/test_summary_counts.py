@@ -59,6 +59,7 @@ def random_rows(rows: int = 400, seed: int = 3) -> tuple[pl.DataFrame, pl.DataFr
             "fetched_at": some(tuple(began + timedelta(seconds=n) for n in range(99))),
             "content_type": some(("image/png", "image/jpeg")),
             "image_bytes": some(tuple(range(100, 120))),
+            "caption_source": some(("raw", "generated 0")),
             "caption_words": pl.Series(some(tuple(range(1, 9))), dtype=pl.Int32),
             "rights_signals": pl.Series([signals() if rng.random() < 0.7 else None for _ in range(rows)],
                                         dtype=pl.List(signal)),
@@ -131,6 +132,9 @@ def test_reasons_shards_and_signals(rows: tuple[pl.DataFrame, pl.DataFrame], mad
         mine = [row["verdict"] for row in every if row["shard"] == shard["shard"]]
         kept = mine.count("kept")
         assert (shard["rows"], shard["kept"], shard["kept_share"]) == (len(mine), kept, round(kept / len(mine), 6))
+    chosen = {(row["caption_source"], row["rows"], row["kept"]) for row in made["captions"].to_dicts()}
+    by_source = Counter((row["caption_source"], row["verdict"] == "kept") for row in every)
+    assert chosen == {(one, by_source[one, True] + by_source[one, False], by_source[one, True]) for one, _ in by_source}
     for kind in made["signals"].to_dicts():
         mine = [row for row in every if any(one["kind"] == kind["kind"] for one in row["rights_signals"] or [])]
         refused = sum((row["reason"] or "").startswith("opt_out") for row in mine)
@@ -202,7 +206,14 @@ def test_rows_that_do_not_correspond_are_refused(rows: tuple[pl.DataFrame, pl.Da
             counts(*pair)
 
 
+def test_a_pool_has_no_column_of_chosen_captions(rows: tuple[pl.DataFrame, pl.DataFrame]) -> None:
+    ledger, provenance = rows
+    chosen = counts(ledger, provenance.drop("caption_source"))["captions"]
+    assert chosen["caption_source"].to_list() == [None]
+    assert chosen["rows"].to_list() == [ledger.height]
+
+
 def test_counts_are_no_tables_of_the_flow() -> None:
-    assert len(statements()) == 9
+    assert len(statements()) == 10
     assert not any(model.path.parent.name == COUNTS for model in load_models().values())
     assert {count.grain[:7] for count in statements().values()} == {"one row"}

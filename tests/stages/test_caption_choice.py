@@ -8,13 +8,16 @@ import polars as pl
 import pytest
 
 from curation_assets.core.settings import Settings, load_settings
-from curation_assets.core.table_names import CHOSEN_CAPTION
+from curation_assets.core.table_names import CHOSEN_CAPTION, LEDGER, PROVENANCE, SUBSETS
 from curation_assets.flow.conservation import violations
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.run_table import run_with_upstream
+from curation_assets.operations.releases import create_release
+from curation_assets.operations.summaries import write_summary
 from curation_assets.outputs.exports.formats import FORMATS
 from curation_assets.outputs.exports.subset import subset_of_ids, with_chosen_captions
+from curation_assets.outputs.summary.forms import FORMS
 from curation_assets.sources.declaration import add_pool
 from curation_assets.world.pool import plant_pool
 from tests.support.scene_tars import write_scenes
@@ -36,7 +39,13 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 
 @pytest.fixture(scope="module")
 def pool(settings: Settings, source: Path) -> PoolContext:
-    options = {"caption_choice": {"raw_share": 0.4}, "caption_count": 2, "image_domain": "scenes"}
+    options = {
+        "caption_choice": {"raw_share": 0.4},
+        "caption_count": 2,
+        "image_domain": "scenes",
+        "policies": ["clip"],
+        "fraction": 0.8,
+    }
     add_pool(settings, "scenes", source, options=options)
     ctx = PoolContext.open(settings, "scenes")
     run_with_upstream(ctx, CHOSEN_CAPTION)
@@ -104,3 +113,25 @@ def test_a_pool_without_a_choice_says_what_to_do(settings: Settings, source: Pat
     ids = ctx.store.scan("raw/samples").filter(pl.col("status") == "kept").collect()["sample_id"].to_list()
     with pytest.raises(ValueError, match="set its option caption_choice: true"):
         with_chosen_captions(subset_of_ids(ctx, ids[:3], "few"))
+
+
+def test_a_release_counts_the_chosen_captions_with_their_model(pool: PoolContext) -> None:
+    run_with_upstream(pool, SUBSETS)
+    run_with_upstream(pool, LEDGER)
+    run_with_upstream(pool, PROVENANCE)
+    release = create_release(pool, tables_of(pool), "clip", "v1")
+    written = write_summary(pool.settings.home, release, FORMS["eu-gpai"], Path("none.yaml"))
+    content = json.loads((written.folder / "summary.json").read_text())
+    (answer,) = (one for section in content["sections"] for one in section["answers"]
+                 if one["asked"] == "Generated captions")  # fmt: skip
+    ledger = pl.read_parquet(release.ledger).with_columns(pl.col("shard", "verdict").cast(pl.String))
+    kept = ledger.filter(pl.col("verdict") == "kept").join(table(pool), on=["shard", "source_row"])
+    counted = dict(kept.group_by("caption_source").len().iter_rows())
+    (shown,) = answer["tables"]
+    assert {row["caption_source"]: row["kept"] for row in shown["rows"] if row["kept"]} == counted
+    generated = sum(rows for name, rows in counted.items() if name.startswith("generated"))
+    assert [number["value"] for number in answer["numbers"]] == [generated, kept.height]
+    assert generated > 0
+    (model,) = pool.store.manifest("signals/generated_captions", "scenes-000000").models  # type: ignore[union-attr]
+    assert model["weights_sha256"] in answer["text"]
+    assert model["address"] in answer["text"]

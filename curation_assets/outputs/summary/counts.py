@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from curation_assets.audit.release_provenance import CAPTION_SOURCE
 from curation_assets.core.settings import resource_path
 from curation_assets.flow.sql import COUNTS, SQL_FOLDER, SqlTest, read_header
 from curation_assets.stores.atomic import fetch
@@ -46,7 +47,7 @@ def counts(ledger: Path | pl.DataFrame, provenance: Path | pl.DataFrame) -> dict
 
     `ledger`: of one policy (audit/ledger.py); `provenance`: a row for each of its rows (stores/provenance.py). Parquet
     files, or frames that have the columns which the statements name. Raises ValueError for a statement whose table
-    breaks a test of its header, as where rows of the two do not correspond.
+    breaks a test of its header, and where the rows of the two do not correspond.
     """
     import duckdb
 
@@ -65,9 +66,12 @@ def counts(ledger: Path | pl.DataFrame, provenance: Path | pl.DataFrame) -> dict
 def _name_relation(connection: "duckdb.DuckDBPyConnection", name: str, relation: Path | pl.DataFrame) -> None:
     if isinstance(relation, Path):
         fetch(relation)
-        connection.read_parquet(str(relation)).create_view(name)
+        named = connection.read_parquet(str(relation))
     else:
-        connection.register(name, relation.to_arrow())
+        named = connection.from_arrow(relation.to_arrow())
+    if name == PROVENANCE_FILE and CAPTION_SOURCE not in named.columns:  # of a pool
+        named = named.select(f"*, null::varchar as {CAPTION_SOURCE}")
+    named.create_view(name)
 
 
 def _check_rows(connection: "duckdb.DuckDBPyConnection") -> None:

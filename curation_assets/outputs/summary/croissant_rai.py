@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+import polars as pl
+
 from curation_assets.outputs.summary import phrases
 from curation_assets.outputs.summary.document import Form
 from curation_assets.outputs.summary.facts import Answer, Facts, Section, automatic
@@ -125,10 +127,8 @@ def _fairness(facts: Facts) -> list[Answer]:
 def _compliance(facts: Facts) -> list[Answer]:
     personal = phrases.personal(facts)
     said = facts.declared.personal_information
-    synthetic = bool(facts.sources("synthetic")) or (
-        "captions" in facts.counts
-        and bool(facts.counts["captions"]["caption_source"].drop_nulls().str.starts_with("generated").any())
-    )
+    generated = facts.counts["captions"].filter(pl.col("caption_source").str.starts_with("generated"))
+    synthetic = bool(facts.sources("synthetic") or generated["kept"].sum())
     stated = Answer("personalSensitiveInformation", f"{personal.text} {said}", "declared", "personal_information",
                     personal.numbers, basis=personal.basis)  # fmt: skip
     return [

@@ -104,16 +104,16 @@ def licences(facts: Facts) -> Answer:
 def synthetic(facts: Facts) -> list[Answer]:
     """Generated captions with their models, and sources that are synthetic."""
     sources = [_source_answer(facts, source) for source in facts.sources("synthetic")]
-    if "captions" not in facts.counts or not facts.counts["captions"]["caption_source"].drop_nulls().len():
+    if not facts.counts["captions"]["caption_source"].drop_nulls().len():
         text = "Captions are those that came with the images: this run chose no generated ones."
-        return [*sources, automatic("Generated captions", text, basis="manifests.jsonl: no table of chosen captions")]
+        return [*sources, automatic("Generated captions", text, tables=[facts.counted("captions")])]
     models = [*facts.models_of("signals/generated_captions"), *facts.models_of("fused/chosen_caption")]
     return [
         *sources,
         automatic(
             "Generated captions",
-            "Text: {generated} of {kept} kept captions may be replaced by generated ones. Models: "
-            + models_text(models),
+            "Text: of {kept} kept rows {generated} have a generated caption, which exports with --captions chosen use. "
+            "Models: " + models_text(models),
             generated=facts.number("kept", "captions", "starts_with(caption_source, 'generated')"),
             kept=facts.number("kept"),
             tables=[facts.counted("captions", "caption_source", "rows", "kept")],
