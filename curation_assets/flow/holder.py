@@ -94,6 +94,10 @@ class Holder:
         searched afterwards."""
         return ()
 
+    def of_shard(self, ctx: PoolContext, shard: str) -> Iterable[Path]:
+        """Files and folders that go with a shard which its owner removed (operations/removed_shards.py)."""
+        return ()
+
     def purge(self, ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown) -> None:
         """Remove the samples; adds to `remaining_sources` what is its owner's and stays."""
 

@@ -16,7 +16,7 @@ from curation_assets.flow.table_checks import folder_checks, table_checks
 from curation_assets.stores.atomic import remove_all_stale, remove_path
 from curation_assets.stores.damage import Check
 from curation_assets.stores.denylist import TAKEDOWN
-from curation_assets.stores.shard_store import CorruptTableError, ShardStore
+from curation_assets.stores.shard_store import BLOCKED, CorruptTableError, ShardStore
 
 _REMEMBERING = (DUPLICATES, CANARY)
 
@@ -53,6 +53,10 @@ class StoredTables(Holder):
         for folder in list(store.root.glob("*/.*.unfinished")):  # what long computations saved on their way
             for part in [folder / "pool", *(folder / shard for shard in takedown.shards)]:
                 remove_path(part)
+
+    def of_shard(self, ctx: PoolContext, shard: str) -> Iterator[Path]:
+        patterns = (f"*/*/shard={shard}", f"{BLOCKED}/*/*/{shard}.json", f"*/.*.unfinished/{shard}")
+        return (path for pattern in patterns for path in ctx.store.root.glob(pattern))
 
     def searched(self, ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown) -> Iterator[Path]:
         return (path for files in orphans(ctx, tables).values() for path in files)

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from curation_assets.core.table_names import SAMPLES
 from curation_assets.flow.context import PoolContext
+from curation_assets.flow.holder import all_holders
 from curation_assets.stores.atomic import remove_path
-from curation_assets.stores.shard_store import BLOCKED
 
 
 def missing_shards(ctx: PoolContext, present: Sequence[str] | None = None) -> list[str]:
@@ -29,11 +29,7 @@ def remove_shards(ctx: PoolContext, shards: Sequence[str]) -> int:
             f"pool {ctx.pool.name!r}: {', '.join(wrong[:5])} cannot be removed; only stored shards that the source no "
             f"longer has can, which are: {', '.join(missing[:5]) or 'none'}. Take others out of the source first"
         )
-    root, count = ctx.store.root, 0
-    for shard in shards:
-        tables = list(root.glob(f"*/*/shard={shard}"))
-        count += len(tables)
-        rest = (f"{BLOCKED}/*/*/{shard}.json", f"*/.*.unfinished/{shard}", f"source/{shard}.*", f"downloads/{shard}")
-        for path in [*tables, *(path for pattern in rest for path in root.glob(pattern))]:
-            remove_path(path)
-    return count
+    paths = [path for shard in shards for holder in all_holders() for path in holder.of_shard(ctx, shard)]
+    for path in paths:
+        remove_path(path)
+    return sum(path.name.startswith("shard=") for path in paths)

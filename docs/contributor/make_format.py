@@ -1,15 +1,17 @@
-"""Write the tables of docs/operator/format_on_disk.md from a pool that ran.
+"""Write the tables of docs/operator/format_on_disk.md from a small pool of scenes, which it runs: a minute or two."""
 
-python docs/contributor/make_format.py --home HOME POOL
-"""
-
-import argparse
+import sys
+import tempfile
 from pathlib import Path
 
 import polars as pl
 
+from curation_assets.defs.launch import run_pool
 from curation_assets.stores.catalog import stored_tables
 from curation_assets.stores.shard_store import ShardStore
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from tests.conftest import declare_tiny_pool
 
 PAGE = Path(__file__).parents[1] / "operator" / "format_on_disk.md"
 BEGIN, END = "<!-- tables: python docs/contributor/make_format.py -->", "<!-- end of tables -->"
@@ -48,11 +50,10 @@ def with_tables(page: str, rows: list[Row]) -> str:
 
 def main() -> None:
     """Rewrite the page."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--home", type=Path, required=True)
-    parser.add_argument("pool", help="such as scenes, of `make demo`")
-    given = parser.parse_args()
-    rows = table_rows(ShardStore(given.home / "work" / given.pool))
+    with tempfile.TemporaryDirectory() as folder:
+        settings = declare_tiny_pool(Path(folder))
+        run_pool(settings, "tiny")
+        rows = table_rows(ShardStore(settings.work("tiny")))
     PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8"), rows), encoding="utf-8")
 
 

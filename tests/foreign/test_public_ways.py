@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,12 +13,17 @@ import pytest
 from sqlalchemy.dialects.sqlite.base import SQLiteDialect
 
 from curation_assets.core.settings import environment_read, foreign_parts_off
+from curation_assets.core.table_names import SUBSETS
+from curation_assets.flow.context import PoolContext
 from curation_assets.foreign.dagster_runs import HomeNotReadError, add_metadata, find_own_configuration
 from curation_assets.foreign.dagster_storage import own_sqlite_storage, records_of
 from curation_assets.foreign.open_clip_training import read_tars_with
+from curation_assets.stores.catalog import stored_tables
+from tests.conftest import FinishedPool, declare_tiny_pool
 from tests.support.paths import REPOSITORY
 
 KEYS = ["a", "b", "c"]
+HOLDS_TIMES = re.compile(r"^raw/downloads|_runs$|^downstream/.*seconds|^downstream/report$")
 
 
 @pytest.fixture(params=["", "all"], ids=["as tried", "forced off"])
@@ -130,6 +136,33 @@ def test_scaled_images_are_the_same_bytes() -> None:
     assert bare[1:] == [[43, 64, 200, 300], None]
     assert (has_loaded_little, has_loaded_all) == (False, True)
     assert len(bare[0]) == len(hashlib.sha256().hexdigest())
+
+
+@pytest.mark.slow
+def test_the_demo_has_the_same_tables_with_every_guard_off(finished_pool: FinishedPool, tmp_path: Path) -> None:
+    """The pool of `curate demo`, smaller: drawn, scored, distilled, judged, trained on, reported."""
+    settings = declare_tiny_pool(tmp_path)
+    command = [sys.executable, "-c", "from curation_assets.cli import main; main()", "run", "tiny", "--home", tmp_path]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "CURATION_FOREIGN_OFF": "all"}
+    done = subprocess.run([*command, "--profile", "embedded"], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    made, expected = (
+        {
+            (name, partition): manifest.content_sha256
+            for name in stored_tables(store)
+            for partition in store.partitions(name) or [None]
+            if not HOLDS_TIMES.search(name) and (manifest := store.manifest(name, partition)) is not None
+        }
+        for store in (PoolContext.open(settings, "tiny").store, finished_pool.ctx.store)
+    )
+    assert len(expected) > 40
+    assert made == expected
+    subsets = [
+        store.folder_path(SUBSETS) for store in (PoolContext.open(settings, "tiny").store, finished_pool.ctx.store)
+    ]
+    assert [path.read_bytes() for path in sorted(subsets[0].glob("*.npy"))] == [
+        path.read_bytes() for path in sorted(subsets[1].glob("*.npy"))
+    ]
 
 
 def test_settings_read_what_is_off(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,6 +70,9 @@ class Sources(Holder):
         for split in (ctx.store.root / "source").glob("split-*"):
             remove_path(split)  # made again, without them
 
+    def of_shard(self, ctx: PoolContext, shard: str) -> Iterator[Path]:
+        return (ctx.store.root / "source").glob(f"{shard}.*")
+
     def left(self, ctx: PoolContext, takedown: Takedown) -> Left:
         if not (takedown.with_sources and ctx.pool.source_kind.has_own_tars):
             return Left()
@@ -85,6 +88,9 @@ class Downloads(Holder):
 
     def artefacts(self, ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown) -> Iterator[Path]:
         return (path for shard in takedown.shards for path in files_in(ctx.store.root / DOWNLOADS_FOLDER / shard))
+
+    def of_shard(self, ctx: PoolContext, shard: str) -> Iterator[Path]:
+        return (ctx.store.root / DOWNLOADS_FOLDER).glob(shard)
 
     def purge(self, ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown) -> None:
         pool = ctx.pool
