@@ -120,6 +120,11 @@ class Pool:
                 )
 
     @property
+    def implied_source(self) -> str:
+        """Of rows that name no source: the only declared one, else the pool itself."""
+        return self.sources[0].name if len(self.sources) == 1 else self.name
+
+    @property
     def source_kind(self) -> Source:
         """What is known of its kind of source."""
         return source_of(self.kind)

@@ -102,7 +102,7 @@ class RowSource(SplitSource):
             raise FileNotFoundError(f"source {source} is missing; put it back, or add the pool again with its new path")
         files = self.files(source)
         hashes = cached_sha256(files, home / "sha256.json")
-        denylist = Denylist.load(settings.home)
+        denylist = Denylist.load(settings.home, pool.implied_source)
         version = config_sha256(
             {
                 "files": [hashes[str(path)] for path in files],

@@ -125,7 +125,7 @@ def _fetch(
     is_stopped: threading.Event | None,
 ) -> pl.DataFrame:
     folder = settings.work(pool.name) / DOWNLOADS_FOLDER
-    denylist = Denylist.load(settings.home)
+    denylist = Denylist.load(settings.home)  # sources were compared when rows were registered
     with pool.source_kind.serving(pool, requested, settings) as served:
         arguments = {
             "settings": pool.download,

@@ -6,7 +6,7 @@ import re
 import secrets
 import unicodedata
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -95,14 +95,16 @@ class Denylist:
 
     salts: tuple[str, ...]  # of this home, then of those whose feeds were applied
     hashes: Mapping[str, Mapping[str, str | None]]  # kind → hash → reason
+    implied_source: str | None = None  # of rows that name none
 
     @classmethod
-    def load(cls, home: Path) -> "Denylist":
-        """The list of a home folder; empty where there is none."""
+    def load(cls, home: Path, implied_source: str | None = None) -> "Denylist":
+        """The list of a home folder; empty where there is none. `implied_source`: of the pool whose rows are asked
+        about."""
         path = _path(home)
         if not path.is_file():
             return cls((), {})
-        return read_json(path, cls._of, advice=_ADVICE)
+        return replace(read_json(path, cls._of, advice=_ADVICE), implied_source=implied_source)
 
     @classmethod
     def _of(cls, content: dict[str, Any]) -> "Denylist":
@@ -121,6 +123,7 @@ class Denylist:
     def version(self) -> str:
         """16 hex digits that change with the list; empty for an empty one."""
         entries = sorted(f"{kind}:{value}" for kind, values in self.hashes.items() for value in values)
+        entries += [self.implied_source] if self.implied_source and self.hashes.get("source") else []
         return hashlib.sha256("\n".join(entries).encode()).hexdigest()[:16] if entries else ""
 
     def has(self, kind: Kind, value: str | None) -> bool:
@@ -170,6 +173,9 @@ class Denylist:
         ]
         columns += [("creator", "creator"), ("source", "source")]
         columns += [("sha256", name) for name in rows.columns if name.endswith("sha256")]
+        if self.implied_source is not None and self.hashes.get("source"):
+            source = rows["source"] if "source" in rows.columns else pl.Series([None] * rows.height, dtype=pl.String)
+            rows = rows.with_columns(source=source.fill_null(self.implied_source))
         for kind, name in columns:
             known = self.hashes.get(kind)
             if known and name in rows.columns:

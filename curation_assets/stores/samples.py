@@ -81,14 +81,14 @@ def drop_reason(row: Mapping[str, Any]) -> str | None:
 
 
 def without_denied(rows: pl.DataFrame, denylist: Denylist) -> pl.DataFrame:
-    """Rows that the denylist knows keep their id and lose everything else: they end as dropped (takedown).
+    """Rows that the denylist knows keep their id and source and lose everything else: they end as dropped (takedown).
 
     Rows and order stay. Columns `source_reason` and, where there are any, `member` and `*sha256` are read and emptied.
     """
     is_denied = denylist.denied(rows)
     if not is_denied.any():
         return rows
-    telling = ("url", "caption", "member", "image_file", "image_sha256", OWN_ID, *GIVEN)
+    telling = {"url", "caption", "member", "image_file", "image_sha256", OWN_ID, *GIVEN} - {"source"}
     emptied = [name for name in telling if name in rows.columns]
     if "source_reason" not in rows.columns:
         rows = rows.with_columns(source_reason=pl.lit(None, pl.String))

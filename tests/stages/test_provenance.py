@@ -16,8 +16,9 @@ from curation_assets.core.table_names import DOWNLOADS, PROVENANCE, REGISTERED_S
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.run_table import run_with_upstream
+from curation_assets.operations.takedown import begin_takedown, finish_takedown
 from curation_assets.sources.declaration import DeclaredSource, add_pool, save_pool
-from curation_assets.stores.denylist import add_to_denylist
+from curation_assets.stores.denylist import add_to_denylist, own_entries
 from curation_assets.stores.provenance import PROVENANCE_SCHEMA
 from tests.support.hostile_sources import tar_bytes
 from tests.support.lineage_pools import jpeg
@@ -198,3 +199,46 @@ def test_images_that_came_with_the_source_are_looked_at_inside(tmp_path: Path, k
                 f"forbidden by image {NO} (XMP)",
                 "forbidden by image cawg.ai_generative_training=notAllowed (C2PA)",
             ]
+
+
+@pytest.mark.parametrize("kind", ["captions", "images", "tars"])
+@pytest.mark.parametrize(
+    ("listed", "value", "rows"),
+    [("creator", "ANN ", [0]), ("domain", "a.co.uk", [0]), ("source", "wiki", [1, 3]), ("source", "p", [2])],
+)
+def test_a_creator_a_source_and_the_domain_of_a_page_are_taken_down_and_do_not_come_back(
+    tmp_path: Path, kind: str, listed: Any, value: str, rows: list[int]
+) -> None:
+    settings = load_settings(tmp_path / "home", "embedded")
+    source = written(tmp_path, kind)
+    add_pool(settings, "p", source)
+    ctx = made(settings)
+    before = provenance(ctx)
+    ids = sorted(before["sample_id"][rows])
+    add_to_denylist(settings.home, [(listed, value)], {(listed, value): "privacy"})
+    tables = tables_of(ctx)
+    begun = begin_takedown(ctx, tables)
+    assert begun is not None
+    assert sorted(begun.samples["sample_id"]) == ids
+    run_with_upstream(ctx, PROVENANCE)
+    certificate, _ = finish_takedown(ctx, tables, begun)
+    assert certificate["left"] == []
+    after = provenance(ctx)
+    assert after["sample_id"].equals(before["sample_id"])
+    assert after["source"].equals(before["source"])
+    for name in ("creator", "source_url", "licence", "domain"):
+        assert after[name].to_list() == [None if at in rows else one for at, one in enumerate(before[name])]
+    _, entries = own_entries(settings.home)
+    uids = [entry for entry in entries if entry.kind == "uid"]
+    assert [entry.reason for entry in uids] == ["privacy"] * len(rows), "the ids' reason is that of the entry"
+    assert begin_takedown(ctx, tables) is None
+
+    # a home that has the entry alone never registers such rows
+    other = load_settings(tmp_path / "other", "embedded")
+    add_to_denylist(other.home, [(listed, value)])
+    add_pool(other, "p", source)
+    registered = made(other).store.scan(REGISTERED_SHARDS).sort("source_row").collect()
+    assert [at for at, one in enumerate(registered["source_reason"]) if one == "takedown"] == rows
+    assert registered["caption"].is_null().to_list() == [at in rows for at in range(len(ROWS))]
+    texts = [one.read_bytes() for one in other.work("p").rglob("*.parquet")]
+    assert not any(ROWS[at]["caption"].encode() in text for at in rows for text in texts)

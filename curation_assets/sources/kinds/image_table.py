@@ -95,7 +95,7 @@ class ImageTable(TableSource):
             settings.work(pool.name),
             columns,
             pool.shard_size,
-            Denylist.load(settings.home),
+            Denylist.load(settings.home, pool.implied_source),
             pool.text_format,
             self.numbers(pool),
             carried_columns(named),

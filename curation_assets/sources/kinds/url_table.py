@@ -81,7 +81,7 @@ def split_of_columns(pool: PoolFacts, source: Path, settings: Settings, numbers:
     """The split of a table at `source` by the columns that the pool names."""
     named = pool.columns
     mapping = ColumnMapping(str(named.get("caption")), named.get("url"), named.get("uid"), named.get(OWN_ID))
-    denylist = Denylist.load(settings.home)
+    denylist = Denylist.load(settings.home, pool.implied_source)
     return split_source(
         pool.name,
         source,

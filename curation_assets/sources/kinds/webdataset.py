@@ -93,7 +93,7 @@ class Webdataset(Source):
     def rows(self, pool: PoolFacts, shard: str, settings: Settings) -> pl.DataFrame:
         tar = _tar(pool, shard, settings)
         fetch(tar)
-        denylist = Denylist.load(settings.home)
+        denylist = Denylist.load(settings.home, pool.implied_source)
         rows = read_tar_rows(tar, pool.columns, with_sha256=bool(denylist.hashes.get("sha256")))
         return without_denied(rows, denylist).with_columns(tar=pl.lit(_from_work(tar, pool, settings)))
 

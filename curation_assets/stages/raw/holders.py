@@ -32,7 +32,7 @@ class RegisteredRows(Holder):
     """Registered rows and raw/samples: they say which samples of the denylist the pool has."""
 
     def find(self, ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown, *, is_resumed: bool) -> None:
-        denylist = Denylist.load(ctx.settings.home)
+        denylist = Denylist.load(ctx.settings.home, ctx.pool.implied_source)
         rows = affected_samples(ctx, denylist)
         takedown.samples = pl.concat([takedown.samples, rows.select(SAMPLE_SCHEMA.names())])
         stated = rows.select("sample_id", denylist.reasons(rows)).filter(pl.col("reason") != "")
@@ -45,7 +45,7 @@ class Sources(Holder):
     def find(self, ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown, *, is_resumed: bool) -> None:
         if not (takedown.with_sources and ctx.pool.source_kind.has_own_tars):
             return
-        held = samples_in_sources(ctx, Denylist.load(ctx.settings.home), takedown.sample_ids)
+        held = samples_in_sources(ctx, Denylist.load(ctx.settings.home, ctx.pool.implied_source), takedown.sample_ids)
         tars, noted, unknown = tars_of_pool(ctx.pool, ctx.settings), set(takedown.sources), []
         for shard in sorted({*takedown.samples["shard"], *held["shard"]}):
             tar = tars.get(shard)

@@ -67,8 +67,7 @@ def provenance_rows(
     """
     given = _columns(registered, {**GIVEN, "url": pl.String()}).hstack(_columns(downloads, FETCHED))
     declared = _sources(pool)
-    only = next(iter(declared)) if len(declared) == 1 else pool.name
-    source = pl.col("source").fill_null(only)
+    source = pl.col("source").fill_null(pool.implied_source)
     of_source = {
         name: source.replace_strict(
             {key: one.get(name) for key, one in declared.items()}, default=None, return_dtype=pl.String

@@ -70,7 +70,7 @@ def samples_in_sources(ctx: PoolContext, denylist: Denylist, sample_ids: Collect
     """
     found = [pl.DataFrame(schema=SAMPLE_SCHEMA)]
     for shard, tar in tars_of_pool(ctx.pool, ctx.settings).items():
-        rows = read_tar_rows(tar, with_sha256=bool(denylist.hashes.get("sha256")))
+        rows = read_tar_rows(tar, ctx.pool.columns, with_sha256=bool(denylist.hashes.get("sha256")))
         meant = denylist.denied(rows) | rows["sample_id"].is_in(list(sample_ids))
         holds = pl.any_horizontal(pl.col("url", "caption", "member").is_not_null())
         rows = rows.filter(meant).filter(holds)
