@@ -243,12 +243,15 @@ def test_a_pool_of_urls_names_its_crawler_and_the_times_of_its_fetches(
     joined = ledger.join(provenance.drop("uid_high", "uid_low"), on=["shard", "source_row"])
     kept = joined.filter(pl.col("verdict") == "kept")
     assert kept.height > 0
-    period, times = answer(summary, "Period of collection"), kept["fetched_at"].drop_nulls()
-    assert period["kind"] == ("automatic" if times.len() else "missing")
-    stated = [number["value"] for number in period.get("numbers", [])][:2]
-    assert stated == [f"{moment:%Y-%m-%dT%H:%M:%SZ}" for moment in (times.min(), times.max()) if moment]
+    times = [f"{moment:%Y-%m-%dT%H:%M:%SZ}" for moment in (kept["fetched_at"].min(), kept["fetched_at"].max())]
+    assert [number["value"] for number in answer(summary, "Period of collection")["numbers"]] == [*times, 0]
+    assert answer(summary, "Latest date of acquisition")["text"].startswith(times[1])
     found = answer(summary, "Reservations found")
     assert found["numbers"][0]["value"] == 1 == joined.filter(pl.col("reason").str.starts_with("opt_out")).height
+    (signals,) = found["tables"]
+    assert {row["kind"]: (row["rows"], row["refused"], row["kept"]) for row in signals["rows"]} == {
+        "x-robots-tag": (1, 1, 0)
+    }
     check_statements(release, summary, monkeypatch)
     assert release.about["download"]["user_agent"] in answer(summary, "Crawler: names, behaviour")["text"]
 

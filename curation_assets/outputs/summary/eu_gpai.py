@@ -94,10 +94,11 @@ def _head(facts: Facts) -> Section:
 def _characteristics(facts: Facts) -> list[Answer]:
     words, images = facts.number("kept_words"), facts.number("kept_images")
     count = int(words.value or 0)
-    tokens = f"{count / phrases.WORDS_PER_TOKEN:,.0f} tokens at {phrases.WORDS_PER_TOKEN} words a token"
     text = automatic(
         "Text: size",
-        f"{text_bin(count)}: {{words}} words of {{captions}} captions, estimated as {tokens}.",
+        f"{text_bin(count)}: {{words}} words of {{captions}} captions, estimated as {{tokens}} tokens, at "
+        f"{phrases.WORDS_PER_TOKEN} words a token.",
+        tokens=facts.number("kept_words", per=phrases.WORDS_PER_TOKEN),
         words=words,
         captions=facts.number("kept_captions"),
     )
@@ -165,7 +166,8 @@ def _crawled(facts: Facts) -> list[Answer]:
         automatic(
             "Domains",
             f"The largest {share} of {{domains}} registered domains by size of content (bytes of images, then words): "
-            f"{listed.height:,} domains in domains.csv. {{unknown}} kept rows have no domain.",
+            f"{{listed}} domains in domains.csv. {{unknown}} kept rows have no domain.",
+            listed=facts.number(column, "domains"),
             domains=facts.number("kept_domains"),
             unknown=facts.number("kept_without_domain"),
             tables=[facts.counted("domains", *listed.columns, where=pl.col(column), condition=column)],
@@ -174,7 +176,7 @@ def _crawled(facts: Facts) -> list[Answer]:
 
 
 def _illegal(facts: Facts) -> list[Answer]:
-    taken = facts.said("left_out", "takedown")
+    taken = facts.said("left_out", "takedown") if "takedown" in facts.release.left_out else None
     unsafe = facts.number("rows", "reasons", "reason like '%signals.nsfw%'")
     return [
         automatic(

@@ -104,27 +104,35 @@ class Facts:
         """What the release says of its pool."""
         return self.release.about
 
-    def number(self, column: str, of: str = "totals", where: str = "") -> Number:
-        """The sum of a column of a table of counts over the rows that fulfil `where`; of a single row its value."""
+    def number(self, column: str, of: str = "totals", where: str = "", *, per: float | None = None) -> Number:
+        """The sum of a column of a table of counts over the rows that fulfil `where`; of a single row its value.
+
+        `per`: divided by it and rounded; of a single row.
+        """
         import duckdb
 
         chosen = f"where {where}" if where else ""
         asked = f'select "{column}"' if of == "totals" else f'select coalesce(sum("{column}"), 0)::bigint as "{column}"'
+        if per is not None:
+            asked = f'select round("{column}" / {per})::bigint as "{column}"'
         with duckdb.connect() as connection:
             connection.register(of, self.counts[of].to_arrow())
             (found,) = connection.sql(f"{asked} from {of} {chosen}").fetchall()
         sql = f"{asked} from (\n{statements()[of].text}\n)" + (f" {chosen}" if chosen else "")
-        return Number(f"{of}.{column}" + (f" where {where}" if where else ""), found[0], sql, files_of(of))
+        name = f"{of}.{column}" + (f" / {per}" if per is not None else "") + (f" where {where}" if where else "")
+        return Number(name, found[0], sql, files_of(of))
 
-    def said(self, *path: str) -> Number | None:
-        """A number in release.json; None where it has none there."""
-        value: Any = json.loads(self.release.to_text())
+    def said(self, *path: str | int, file: str = RELEASE_FILE) -> Number:
+        """A number in a JSON file of the release, such as about, decontamination, 0, found. Raises KeyError, IndexError
+        where it has none there.
+        """
+        value: Any = json.loads((self.release.folder / file).read_text(encoding="utf-8"))
+        name = ""
         for part in path:
-            if not isinstance(value, Mapping) or part not in value:
-                return None
             value = value[part]
-        name = ".".join(path)
-        return Number(f"{RELEASE_FILE} {name}", value, f"select {name} from '{RELEASE_FILE}'", (RELEASE_FILE,))
+            name += f"[{part + 1}]" if isinstance(part, int) else f".{part}"  # DuckDB counts from 1
+        name = name.removeprefix(".")
+        return Number(f"{file} {name}", value, f"select {name} from '{file}'", (file,))
 
     def counted(self, name: str, *columns: str, where: pl.Expr | None = None, condition: str = "") -> Counted:
         """A table of counts with these columns; `condition` is `where` in SQL."""

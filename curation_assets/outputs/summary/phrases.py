@@ -172,15 +172,16 @@ def policy(facts: Facts) -> Answer:
     """The cuts, and every reason with its rows."""
     from curation_assets.audit.ledger import ledger_facts
 
-    chosen, cut, profile, _ = ledger_facts(facts.release.ledger)
+    chosen, _, profile, _ = ledger_facts(facts.release.ledger)
     steps = "; then ".join(f"{_amount(one)} by {one.rank_by}" for one in chosen.steps)
     text = (
         f"Policy {chosen.name} ({chosen.version[:12]}) of profile {profile} kept, of what could be read: {steps}. "
-        f"It was fitted on {cut.pool_size:,} rows. {chosen.description}".strip()
+        f"{chosen.description}".strip()
     )
     return automatic(
         "Selection and filtering",
-        _braced(text) + " {kept} rows kept of {rows}: every row with its reason is in the table.",
+        _braced(text) + " It was fitted on {fitted} rows. {kept} rows kept of {rows}: every reason is in the table.",
+        fitted=facts.said("pool_size", file="cuts.json"),
         kept=facts.number("kept"),
         rows=facts.number("rows"),
         tables=[facts.counted("reasons")],
@@ -213,15 +214,24 @@ def duplicates(facts: Facts) -> Answer:
 
 
 def decontamination(facts: Facts) -> Answer:
-    """What the release was checked against."""
-    found = facts.about.get("decontamination")
-    dropped = facts.number("rows", "reasons", "starts_with(reason, 'benchmark:')")
-    if not found:
-        return automatic("Decontamination", "Checked against no benchmark; {dropped} rows dropped.", dropped=dropped,
-                         basis="release.json: about.decontamination")  # fmt: skip
-    said = "; ".join(_value(one) for one in (found if isinstance(found, list) else [found]))
-    return automatic("Decontamination", f"Checked: {_braced(said)}. {{dropped}} rows dropped in all.", dropped=dropped,
-                     basis="release.json: about.decontamination")  # fmt: skip
+    """What the release was checked against, benchmark by benchmark."""
+    basis = "release.json: about.decontamination"
+    checked = facts.about.get("decontamination") or []
+    if not checked:
+        return automatic("Decontamination", "Checked against no benchmark.", basis=basis)
+    texts, numbers = [], {}
+    for index, one in enumerate(checked):
+        for name in ("items", "rows", "rows_not_compared", "found"):
+            numbers[f"{name}{index}"] = facts.said("about", "decontamination", index, name)
+        is_it = f"reason = {quoted('benchmark:' + one['benchmark'])}"
+        numbers[f"dropped{index}"] = facts.number("rows", "reasons", is_it)
+        texts.append(
+            _braced(f"{one['benchmark']}@sha256:{one['sha256']}: ")
+            + f"{{items{index}}} items, {{found{index}}} rows found, {{dropped{index}}} dropped, by "
+            + _braced(", ".join(one["methods"].values()))
+            + f"; of {{rows{index}}} rows {{rows_not_compared{index}}} could not be compared"
+        )
+    return automatic("Decontamination", "Checked against " + ". ".join(texts) + ".", numbers, basis=basis)
 
 
 def personal(facts: Facts) -> Answer:
