@@ -195,8 +195,9 @@ class Pool:
 
 
 def declared_sources(pool: Pool) -> list[dict[str, Any]]:
-    """The sources of a pool as its owner declares them; of a pool that declares none, itself."""
-    return [asdict(source) for source in pool.sources or (DeclaredSource(pool.name),)]
+    """The sources of a pool as its owner declares them; of a pool that declares none, itself. Scenes are synthetic."""
+    itself = DeclaredSource(pool.name, obtained="synthetic" if pool.is_planted else None)
+    return [asdict(source) for source in pool.sources or (itself,)]
 
 
 # -- declarations -----------------------------------------------------------------------------------------------------

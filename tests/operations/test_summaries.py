@@ -35,6 +35,7 @@ from curation_assets.stores.releases import (
     release_folders,
     summaries_folder,
 )
+from tests.conftest import FinishedPool
 from tests.support.lineage_pools import (
     OPTIONS,
     bring_up_to_date,
@@ -429,3 +430,19 @@ def test_the_export_of_a_release_has_the_same_properties(ctx: PoolContext, tmp_p
     assert len(same) == 15
     front = yaml.safe_load((tmp_path / "out" / "README.md").read_text().split("---")[1])
     assert front["rai"] == {name.removeprefix("rai:"): theirs[name] for name in theirs if name.startswith("rai:")}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", sorted(FORMS))
+def test_the_release_of_a_run_answers_every_form(
+    form: str, finished_pool: FinishedPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    shutil.copytree(finished_pool.settings.home, home, symlinks=True)
+    ctx = PoolContext.open(load_settings(home, "embedded"), "tiny")
+    release = release_of(ctx)
+    fill_in(home)
+    summary = written(ctx, release, form)
+    assert check_statements(release, summary, monkeypatch) > 20
+    assert bytes_of(written(ctx, release, form).folder) == bytes_of(summary.folder)
+    assert summary.missing == []
