@@ -96,7 +96,7 @@ def test_planted_copies_and_texts_are_found_and_nothing_else(ctx: PoolContext) -
     assert found["method"].to_list() == ["bytes", "pdq", "pdq", "pdq", "caption", *[None] * 7]
     assert found["benchmark"].to_list() == ["val"] * 4 + ["asked"] + [None] * 7
     assert found["item"].to_list()[:5] == ["0.jpg", "1.jpg", "2.jpg", "3.jpg", "asked.jsonl:1"]
-    assert found["is_turned"].to_list()[1:4] == [False, True, False]
+    assert found["view"].to_list()[:5] == [None, "as it is", "turned", "as it is", None]
     assert found["drop_reason"].to_list()[:6] == ["benchmark:val"] * 4 + ["benchmark:asked", None]
     assert found["value"].to_list() == [0.0] * 5 + [1.0] * 6 + [None]
     assert found["reason"].to_list() == [*[None] * 11, "upstream_dropped:empty_caption"]

@@ -26,9 +26,14 @@ from curation_assets.stores.text_tables import read_lines
 
 READ = (*IMAGE_SUFFIXES, ".tar", ".npy", ".jsonl", ".txt")
 PDQ_BITS, PDQ_WORDS = 256, 4
-#: Each is hashed: what PDQ's library makes of the hash itself (`compute_dihedral`) lies a median of 26 bits
-#: from that (150 photographs), and of a quarter beyond 31.
-_TURNS = tuple(Image.Transpose)
+#: Each is hashed: what PDQ's library makes of the hash itself (`compute_dihedral`) lies a median of 26 bits from that
+#: (150 photographs), and of a quarter beyond 31.
+TURNS = tuple(Image.Transpose)
+FRAMES = tuple((share, colour) for share in (0.025, 0.04, 0.055) for colour in ("white", "black"))  # of the longer side
+#: Side of a crop → how many places it has from left to right, and from top to bottom: chosen on one half of
+#: benchmarks/contamination.py's photographs, so that PDQ finds 95 % of crops of at least 80 % of the area.
+CROPS = {0.97: 3, 0.945: 5, 0.92: 6, 0.9: 6}
+CROPPED_FROM_PX = 512  # longer side; crops of larger images are made of them reduced
 TEXT_KEYS = ("caption", "captions", "question", "questions", "text", "texts")
 IMAGES_AT_ONCE = 64
 
@@ -39,7 +44,7 @@ ITEM_SCHEMA = pl.Schema(
         "benchmark_sha256": pl.String(),
         "item": pl.String(),  # file, member of a tar, row of an array or line
         "bytes_digest": pl.String(),  # `bytes_digest` of an image's file
-        "pdq_hashes": pl.List(pl.String()),  # 64 hex digits: of an image 8, as it is, turned and mirrored; or an .npy's
+        "pdq_hashes": pl.List(pl.String()),  # 64 hex digits: of an image's `views`, or an .npy's own
         "copy_descriptors": pl.List(pl.List(pl.Float32())),  # unit vectors: of an image as it is and mirrored
         "ngrams": pl.List(pl.UInt64()),  # `ngram_hashes` of a text
         "reason": pl.String(),  # why others cannot be compared with it; null where they can
@@ -50,6 +55,34 @@ ITEM_SCHEMA = pl.Schema(
 def bytes_digest(sha256: str) -> str:
     """What stands for an image file's sha256 here, so that no table but raw/samples has that of a sample."""
     return hashlib.sha256(sha256.encode()).hexdigest()[:32]
+
+
+def view_of(number: int) -> str:
+    """What the `number`th hash of an image is of: as it is, turned, framed, cropped."""
+    for name, count in (("as it is", 1), ("turned", len(TURNS)), ("framed", len(FRAMES))):
+        if number < count:
+            return name
+        number -= count
+    return "cropped"
+
+
+def views(image: Image.Image, *, with_crops: bool = True) -> Iterator[Image.Image]:
+    """An image as copies of it look: as it is, turned and mirrored; with a frame, and cropped (`view_of` in order)."""
+    yield image
+    yield from map(image.transpose, TURNS)
+    if not with_crops:
+        return
+    image = image.copy()
+    image.thumbnail((CROPPED_FROM_PX, CROPPED_FROM_PX))
+    for share, colour in FRAMES:
+        yield ImageOps.expand(image, max(1, round(max(image.size) * share)), fill=colour)
+    for side, places in CROPS.items():
+        width, height = (max(1, round(length * side)) for length in image.size)
+        first = 0.0 if places > 3 else 0.12
+        for along in np.linspace(first, 1 - first, places):
+            for down in np.linspace(first, 1 - first, places):
+                left, top = round((image.width - width) * along), round((image.height - height) * down)
+                yield image.crop((left, top, left + width, top + height))
 
 
 def benchmark_paths(given: Sequence[str]) -> dict[str, Path]:
@@ -95,6 +128,7 @@ def benchmark_hashes(given: Sequence[str]) -> dict[str, str]:
 @dataclass
 class _Reader:
     words: int
+    with_crops: bool
     descriptor: Any  # an engine of the role copy_descriptor, or None
     items: list[dict[str, Any]] = field(default_factory=list)
     waiting: list[tuple[dict[str, Any], Any]] = field(default_factory=list)  # items and images to be described
@@ -107,9 +141,9 @@ class _Reader:
         except ImageRejected as rejection:
             row["reason"] = f"image_{rejection.reason}"
             return
-        hashes = pdq_hashes([image, *map(image.transpose, _TURNS)])
+        hashes = pdq_hashes([*views(image, with_crops=self.with_crops)])
         if hashes[0]:
-            row["pdq_hashes"] = hashes
+            row["pdq_hashes"] = [text or hashes[0] for text in hashes]  # a part of it may be flat
         elif self.descriptor is None:
             row["reason"] = "flat_image"
         if self.descriptor is not None:
@@ -178,13 +212,15 @@ class _Reader:
             self.items.append({"item": f"{name}:{row}", "pdq_hashes": [text]})
 
 
-def read_benchmark(name: str, path: Path, *, words: int, descriptor: Any = None) -> pl.DataFrame:
+def read_benchmark(
+    name: str, path: Path, *, words: int, with_crops: bool = True, descriptor: Any = None
+) -> pl.DataFrame:
     """The items of a benchmark (ITEM_SCHEMA), in order of their files. Damaged images keep their row, with a reason.
 
     `descriptor`: an engine of the role copy_descriptor; None: images have no such vectors. Raises ValueError for a
     file that cannot be read, and where nothing at all can be compared.
     """
-    reader = _Reader(words, descriptor)
+    reader = _Reader(words, with_crops, descriptor)
     for file in files_of(path):
         reader.file(file, file.name if file == path else file.relative_to(path).as_posix())
     reader.describe()

@@ -25,6 +25,7 @@ from curation_assets.stages.signals.benchmark_files import (
     bytes_digest,
     pdq_words,
     read_benchmark,
+    view_of,
 )
 from curation_assets.stores.hash_lists import PDQ_DISTANCE
 
@@ -48,7 +49,7 @@ CONTAMINATION_SCHEMA = pl.Schema(
         "item": pl.String(),
         "method": pl.String(),  # bytes, pdq, copy or caption
         "distance": pl.Float64(),  # bytes: 0; pdq: bits; copy: 1 − cosine; caption: share of its runs not shared
-        "is_turned": pl.Boolean(),  # pdq, copy: nearer to the benchmark's image turned or mirrored
+        "view": pl.String(),  # pdq, copy: how the benchmark's image is nearest: as it is, turned, framed, cropped
         DROP_REASON: pl.String(),  # benchmark:NAME of rows that policies leave out; null for others, near ones too
     }
 )
@@ -68,11 +69,12 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         version="1",
         description="One row per item (image, row of an array, text) of the benchmarks that the option `decontaminate` "
         "names: hashes and vectors that rows are compared with, nothing that shows or quotes it.",
-        compute=lambda ctx, shard: read_benchmarks(ctx, options.decontaminate, options.decontaminate_words),
+        compute=lambda ctx, shard: read_benchmarks(ctx, options.decontaminate),
         needs=Needs(roles=roles),
         config=lambda ctx, shard: {
             "benchmarks": benchmark_hashes(options.decontaminate),
             "words": options.decontaminate_words,
+            "crops": options.decontaminate_crops,
         },
     )
     yield Table(
@@ -98,15 +100,22 @@ def compared_columns(ctx: PoolContext) -> list[str]:
     return [PDQ_COLUMN, *([COPY_COLUMN] if COPY_ROLE in ctx.profile.roles else [])]
 
 
-def read_benchmarks(ctx: PoolContext, given: Sequence[str], words: int) -> pl.DataFrame:
+def read_benchmarks(ctx: PoolContext, given: Sequence[str]) -> pl.DataFrame:
     """The items of benchmarks (`benchmark_files.ITEM_SCHEMA`). Raises as `read_benchmark`, and ValueError for one of
     which this pool has nothing to compare."""
+    options = FlowOptions.of(ctx)
     has_descriptor = ctx.pool.has_images and COPY_ROLE in ctx.profile.roles
     descriptor = ctx.engines([COPY_ROLE])[COPY_ROLE] if has_descriptor else None
     parts = []
     for name, path in benchmark_paths(given).items():
         with ctx.progress.task(f"benchmark {name}", 1) as advance:
-            items = read_benchmark(name, path, words=words, descriptor=descriptor)
+            items = read_benchmark(
+                name,
+                path,
+                words=options.decontaminate_words,
+                with_crops=options.decontaminate_crops,
+                descriptor=descriptor,
+            )
             advance(1)
         if not ctx.pool.has_images and items["ngrams"].drop_nulls().list.len().sum() == 0:
             raise ValueError(
@@ -171,12 +180,12 @@ class Match(NamedTuple):
     position: int  # of the item
     method: str
     distance: float
-    is_turned: bool | None
+    view: str | None
     drops: bool
 
 
 _MATCH_SCHEMA = {
-    "position": pl.Int64, "method": pl.String, "distance": pl.Float64, "is_turned": pl.Boolean, "drops": pl.Boolean,
+    "position": pl.Int64, "method": pl.String, "distance": pl.Float64, "view": pl.String, "drops": pl.Boolean,
 }  # fmt: skip
 
 
@@ -203,17 +212,23 @@ def _by_pdq(rows: pl.DataFrame, items: pl.DataFrame) -> dict[int, Match]:
     hashes, of_items = pdq_words(rows[PDQ_COLUMN].gather(there).to_list()), pdq_words(known["pdq_hashes"].to_list())
     nearest, bits = nearest_hashes(hashes, of_items, NEAR_PDQ)
     positions = known["position"].to_numpy()
-    is_first = np.diff(positions, prepend=-1) != 0  # the view as it is
+    numbers = _numbers(positions)
     return {
         int(there[row]): Match(
             int(positions[nearest[row]]),
             PDQ,
             float(bits[row]),
-            not is_first[nearest[row]],
+            view_of(int(numbers[nearest[row]])),
             bool(bits[row] <= PDQ_DISTANCE),
         )
         for row in np.flatnonzero(nearest >= 0)
     }
+
+
+def _numbers(positions: np.ndarray) -> np.ndarray:
+    """(M,) sorted positions of items → (M,) which hash or vector of its item each is."""
+    first = np.flatnonzero(np.diff(positions, prepend=-1) != 0)
+    return np.arange(len(positions)) - np.repeat(first, np.diff(first, append=len(positions)))
 
 
 def _by_vectors(rows: pl.DataFrame, items: pl.DataFrame) -> dict[int, Match]:
@@ -224,7 +239,7 @@ def _by_vectors(rows: pl.DataFrame, items: pl.DataFrame) -> dict[int, Match]:
     there = np.flatnonzero(rows[COPY_COLUMN].is_not_null().to_numpy())
     vectors, of_items = vectors_of(rows[COPY_COLUMN].gather(there)), vectors_of(known["copy_descriptors"])
     positions = known["position"].to_numpy()
-    is_first = np.diff(positions, prepend=-1) != 0
+    numbers = _numbers(positions)
     matches: dict[int, Match] = {}
     for start in range(0, len(there), ROWS_AT_ONCE):
         cosines = vectors[start : start + ROWS_AT_ONCE] @ of_items.T  # (n, M)
@@ -233,7 +248,9 @@ def _by_vectors(rows: pl.DataFrame, items: pl.DataFrame) -> dict[int, Match]:
             cosine, at = float(cosines[row, best[row]]), best[row]
             distance = max(0.0, 1.0 - cosine)
             is_copy = cosine >= COPY_COSINE
-            matches[int(there[start + row])] = Match(int(positions[at]), COPY, distance, not is_first[at], is_copy)
+            matches[int(there[start + row])] = Match(
+                int(positions[at]), COPY, distance, view_of(int(numbers[at])), is_copy
+            )
     return matches
 
 
