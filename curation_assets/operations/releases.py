@@ -43,6 +43,7 @@ from curation_assets.outputs.exports.subset import policy_facts
 from curation_assets.selection.policy import load_policy, policy_content
 from curation_assets.selection.rows import STATES
 from curation_assets.sources.declaration import declared_sources
+from curation_assets.stages.signals.contamination import decontamination_facts
 from curation_assets.stores.atomic import remove_all_stale, remove_path, replacing, write_text_atomically, writing_new
 from curation_assets.stores.columns import uid_texts
 from curation_assets.stores.denylist import TAKEDOWN, Denylist
@@ -124,6 +125,7 @@ def create_release(ctx: PoolContext, tables: Mapping[str, Table], subset: str, n
             "download": ctx.pool.download.behaviour() if ctx.pool.opens_urls else None,
             "worths_on": domain_in_words(ctx.pool.image_domain),
             "holds": holds_in_words(ctx),
+            "decontamination": decontamination_facts(ctx, read_parquet(source, columns=["reason"])["reason"]),
         },
     )
     remove_all_stale(releases_root(home, pool))

@@ -24,6 +24,7 @@ from curation_assets.flow.graph import tables_of
 from curation_assets.flow.own_declared import policies_folder
 from curation_assets.numeric.near_duplicates import nearest_hashes
 from curation_assets.numeric.ngrams import ngram_hashes
+from curation_assets.operations.releases import create_release
 from curation_assets.selection.policy import Policy
 from curation_assets.sources.declaration import add_pool
 from curation_assets.stages.signals.benchmark_files import benchmark_sha256, read_benchmark
@@ -297,3 +298,43 @@ def test_runs_of_words_forget_case_marks_and_forms() -> None:
     assert np.array_equal(ngram_hashes(text, 5), ngram_hashes("a ＣＡＴ sitting... on THE mat", 5))
     assert len(ngram_hashes(text, 7)) == 0
     assert len(ngram_hashes("猫がマットの上", 7)) == 1  # kana and Han: a word each
+
+
+def test_a_release_states_what_it_was_checked_against(ctx: PoolContext) -> None:
+    tables = tables_of(ctx)
+    materialise_table(ctx, tables["raw/provenance"], SHARD, tables=tables)
+    release = create_release(ctx, tables, "random", "r1")
+    asked, val = release.about["decontamination"]
+    assert (asked["benchmark"], asked["found"], asked["dropped"], asked["items"]) == ("asked", 1, 1, 3)
+    assert asked["items_not_compared"] == {"few_words": 1}
+    assert (val["found"], val["dropped"], val["items"], val["rows"], val["rows_not_compared"]) == (4, 4, 5, 11, 0)
+    assert val["sha256"] == benchmark_sha256(ctx.settings.home / "val")
+    assert val["statement"] == (
+        f"checked against val@sha256:{val['sha256']}: 4 found, 4 dropped, by same bytes, PDQ within 31 of 256 bits, "
+        "13 words of the caption in a row; of 11 rows 0 could not be compared"
+    )
+    assert f"- {val['statement']}\n" in (release.folder / "card.md").read_text()
+
+
+def test_the_command_finds_samples_of_a_release_in_any_benchmark(tmp_path: Path) -> None:
+    """A pool that was not decontaminated keeps all; its release is then compared with two benchmarks."""
+    settings = planted_pool(tmp_path, decontaminate=[], fraction=1.0, policies=["random"])
+    ctx = PoolContext.open(settings, "photos")
+    for name, table in tables_of(ctx).items():
+        if name.startswith(("raw/", "filtered/")):
+            materialise_table(ctx, table, SHARD if table.grain == "shard" else None, tables=tables_of(ctx))
+    create_release(ctx, tables_of(ctx), "random", "all")
+    words = ["evaluate", "contamination", "all", "--home", str(tmp_path), "--against", str(tmp_path / "val")]
+    run = CliRunner().invoke(app, [*words, "--against", str(tmp_path / "asked.jsonl"), "--json"])
+    assert run.exit_code == 1, run.output
+    output = json.loads(run.stdout)
+    assert [(one["benchmark"], one["contained"], one["near"]) for one in output["benchmarks"]] == [
+        ("asked", 1, 0),
+        ("val", 4, 0),
+    ]
+    assert [one["method"] for one in output["matches"]] == ["caption", "bytes", "pdq", "pdq", "pdq"]
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "0.png").write_bytes(coded(picture(900), "PNG"))
+    clean = CliRunner().invoke(app, [*words[:-1], str(tmp_path / "other")])
+    assert clean.exit_code == 0, clean.output
+    assert "11 samples of all, of which 0 could not be compared" in clean.output

@@ -4,7 +4,7 @@ Policies leave them out before their first cut (selection/left_out.py). docs/dec
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -16,7 +16,7 @@ from curation_assets.flow.table import Needs, Shown, Table
 from curation_assets.numeric.near_duplicates import nearest_hashes
 from curation_assets.numeric.ngrams import ngram_hashes
 from curation_assets.scoring.derived import vectors_of
-from curation_assets.scoring.upstream import upstream_reason
+from curation_assets.scoring.upstream import UPSTREAM, upstream_reason
 from curation_assets.selection.left_out import BENCHMARK
 from curation_assets.selection.rows import DROP_REASON
 from curation_assets.stages.signals.benchmark_files import (
@@ -283,3 +283,49 @@ def _compared(rows: pl.DataFrame, items: pl.DataFrame) -> np.ndarray:
     if COPY_COLUMN in rows.columns:
         compared |= rows[COPY_COLUMN].is_not_null()
     return compared.to_numpy()
+
+
+# -- what a release states --------------------------------------------------------------------------------------------
+
+
+def decontamination_facts(ctx: PoolContext, reasons: pl.Series) -> list[dict[str, Any]] | None:
+    """What the pool was checked against, an entry per benchmark; None where it names none.
+
+    `reasons`: of the rows of a ledger. found: rows that raw kept and that are in the benchmark or near to it; dropped:
+    rows that the ledger's policy left out for it.
+    """
+    options = FlowOptions.of(ctx)
+    if not options.decontaminate:
+        return None
+    items = ctx.store.read(BENCHMARKS).select("benchmark", "benchmark_sha256", "reason", "ngrams")
+    rows = ctx.store.scan(CONTAMINATION).select("benchmark", DROP_REASON, "value", "reason").collect()
+    counted = dict(reasons.cast(pl.String).drop_nulls().value_counts().iter_rows())
+    kept_by_raw = rows.filter(~pl.col("reason").fill_null("").str.starts_with(UPSTREAM))
+    columns = compared_columns(ctx)
+    limits = {
+        BYTES: "same bytes" if columns else None,
+        PDQ: f"PDQ within {PDQ_DISTANCE} of 256 bits" if PDQ_COLUMN in columns else None,
+        COPY: f"SSCD cosine of at least {COPY_COSINE}" if COPY_COLUMN in columns else None,
+        CAPTION: f"{options.decontaminate_words} words of the caption in a row" if items["ngrams"].count() else None,
+    }
+    facts = []
+    for (name,), part in sorted(items.partition_by("benchmark", as_dict=True).items()):
+        found = (rows["benchmark"] == name).fill_null(False)
+        entry: dict[str, Any] = {
+            "benchmark": name,
+            "sha256": part["benchmark_sha256"][0],
+            "items": part.height,
+            "items_not_compared": dict(part["reason"].drop_nulls().value_counts().sort("reason").iter_rows()),
+            "rows": kept_by_raw.height,
+            "rows_not_compared": kept_by_raw["value"].null_count(),
+            "found": int(found.sum()),
+            "dropped": counted.get(f"{BENCHMARK}{name}", 0),
+            "methods": {method: limit for method, limit in limits.items() if limit is not None},
+        }
+        ways = ", ".join(entry["methods"].values())
+        entry["statement"] = (
+            f"checked against {name}@sha256:{entry['sha256']}: {entry['found']:,} found, {entry['dropped']:,} dropped, "
+            f"by {ways}; of {entry['rows']:,} rows {entry['rows_not_compared']:,} could not be compared"
+        )
+        facts.append(entry)
+    return facts
