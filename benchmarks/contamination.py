@@ -25,8 +25,8 @@ from PIL import Image, ImageDraw, ImageFont, ImageOps
 from curation_assets.core.settings import load_profile
 from curation_assets.engines import load_engine
 from curation_assets.numeric.agreement import wilson_interval
+from curation_assets.scoring.benchmark_files import read_benchmark
 from curation_assets.scoring.derived import pdq_hashes
-from curation_assets.stages.signals.benchmark_files import read_benchmark
 from curation_assets.stages.signals.contamination import COPY_ROLE, find_in_benchmarks
 from curation_assets.stores.images import ImageRejected, decode_image, tar_index
 

@@ -8,8 +8,8 @@ from curation_assets.audit.ledger import read_ledger
 from curation_assets.core.errors import StoreError
 from curation_assets.core.table_names import SAMPLES
 from curation_assets.flow.context import PoolContext
+from curation_assets.scoring.benchmark_files import benchmark_paths, read_benchmark
 from curation_assets.scoring.derived import DERIVED_COLUMNS, derive_column
-from curation_assets.stages.signals.benchmark_files import benchmark_paths, read_benchmark
 from curation_assets.stages.signals.contamination import COPY_COLUMN, COPY_ROLE, PDQ_COLUMN, find_in_benchmarks
 from curation_assets.stores.releases import Release
 

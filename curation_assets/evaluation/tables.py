@@ -10,6 +10,8 @@ import polars as pl
 from curation_assets.core.settings import Settings
 from curation_assets.core.table_names import (
     AGREEMENT,
+    BENCHMARKS,
+    CONTAMINATION,
     FUSION_WEIGHTS,
     LABELLED_SCORES,
     LENGTH_DEPENDENCE,
@@ -99,6 +101,8 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         )
     if FlowOptions.of(ctx).duplicates is not None:
         optional += (NEAR_DUPLICATES,)
+    if FlowOptions.of(ctx).decontaminate:
+        optional += (BENCHMARKS, CONTAMINATION)
     ranked = {table_of(reference) for policy in policies_of(ctx) for reference in policy.references} - set(signals)
     ranked -= set(optional)
     report_inputs = [SAMPLES, *signals, *sorted(ranked), *verdicts, OVERLAPS, *downstream, *quality]

@@ -25,10 +25,12 @@ from curation_assets.flow.own_declared import policies_folder
 from curation_assets.numeric.near_duplicates import nearest_hashes
 from curation_assets.numeric.ngrams import ngram_hashes
 from curation_assets.operations.releases import create_release
+from curation_assets.outputs.report.contamination import contamination_section
+from curation_assets.scoring.benchmark_files import benchmark_sha256, read_benchmark
 from curation_assets.selection.policy import Policy
 from curation_assets.sources.declaration import add_pool
-from curation_assets.stages.signals.benchmark_files import benchmark_sha256, read_benchmark
 from curation_assets.stages.signals.contamination import find_in_benchmarks
+from curation_assets.stores.denylist import add_to_denylist
 from tests.support.lineage_pools import OPTIONS, score_by_hand, summarise, write_tar
 
 LONG = "Two brown dogs run over a wet field behind the old red barn while it rains"  # 16 words
@@ -338,3 +340,35 @@ def test_the_command_finds_samples_of_a_release_in_any_benchmark(tmp_path: Path)
     clean = CliRunner().invoke(app, [*words[:-1], str(tmp_path / "other")])
     assert clean.exit_code == 0, clean.output
     assert "11 samples of all, of which 0 could not be compared" in clean.output
+
+
+def test_the_report_shows_near_ones_beside_the_benchmark(tmp_path: Path) -> None:
+    known = picture(0)
+
+    def bits(copy: Image.Image) -> int:
+        first, second = (np.asarray(pdqhash.compute(np.asarray(one))[0]) for one in (known, copy))
+        return int((first != second).sum())
+
+    crops = (known.crop((left, left, *known.size)) for left in range(1, 200))
+    near = next(crop for crop in crops if 36 <= bits(crop) <= 44)
+    (tmp_path / "val").mkdir()
+    (tmp_path / "val" / "0.png").write_bytes(original := coded(known, "PNG"))
+    images = [coded(near, "PNG"), coded(picture(7), "PNG")]
+    rows = [(f"{n}", f"http://a.example/{n}.png", f"a photo <{n}>", image) for n, image in enumerate(images)]
+    write_tar(tmp_path / "tars" / "000000.tar", rows)
+    settings = load_settings(tmp_path, "embedded")
+    options = {"decontaminate": [str(tmp_path / "val")], "decontaminate_crops": False, "policies": ["random"]}
+    add_pool(settings, "photos", tmp_path / "tars", options=OPTIONS | options)
+    ctx = run(settings, by_hand=False)
+    section = contamination_section(ctx)
+    assert section is not None
+    assert [(row["items"], row["dropped"], row["near"]) for row in section["benchmarks"]] == [(1, 0, 1)]
+    (pair,) = section["pairs"]
+    assert pair["item"] == "val: 0.png"
+    assert pair["note"] == f"{bits(near)} bits"
+    assert all(pair[side].startswith("data:image/jpeg") for side in ("own", "other"))
+    assert pair["own"] != pair["other"]
+    add_to_denylist(settings.home, [("sha256", hashlib.sha256(original).hexdigest())])
+    (denied,) = contamination_section(ctx)["pairs"]  # type: ignore[index]
+    assert denied["own"] == pair["own"]
+    assert denied["other"] is None

@@ -15,11 +15,7 @@ from curation_assets.flow.options import FlowOptions
 from curation_assets.flow.table import Needs, Shown, Table
 from curation_assets.numeric.near_duplicates import nearest_hashes
 from curation_assets.numeric.ngrams import ngram_hashes
-from curation_assets.scoring.derived import vectors_of
-from curation_assets.scoring.upstream import UPSTREAM, upstream_reason
-from curation_assets.selection.left_out import BENCHMARK
-from curation_assets.selection.rows import DROP_REASON
-from curation_assets.stages.signals.benchmark_files import (
+from curation_assets.scoring.benchmark_files import (
     benchmark_hashes,
     benchmark_paths,
     bytes_digest,
@@ -27,6 +23,10 @@ from curation_assets.stages.signals.benchmark_files import (
     read_benchmark,
     view_of,
 )
+from curation_assets.scoring.derived import vectors_of
+from curation_assets.scoring.upstream import UPSTREAM, upstream_reason
+from curation_assets.selection.left_out import BENCHMARK
+from curation_assets.selection.rows import DROP_REASON
 from curation_assets.stores.hash_lists import PDQ_DISTANCE
 
 COPY_ROLE, COPY_COLUMN, PDQ_COLUMN = "copy_descriptor", "copy_descriptor", "pdq_hash"

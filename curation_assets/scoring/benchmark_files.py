@@ -237,6 +237,18 @@ def read_benchmark(
     return frame
 
 
+def image_of_item(path: Path, item: str) -> bytes | None:
+    """The file of an image that an item of the benchmark at `path` names; None where it is none, or not there."""
+    for file in files_of(path):
+        name = file.name if file == path else file.relative_to(path).as_posix()
+        if file.suffix.lower() in IMAGE_SUFFIXES and name == item:
+            return file.read_bytes()
+        if file.suffix.lower() == ".tar" and item.startswith(f"{name}/"):
+            index, member = tar_index(file), item.removeprefix(f"{name}/")
+            return index.read(member) if member in index.members and Path(member).suffix in IMAGE_SUFFIXES else None
+    return None
+
+
 def _hashes(array: np.ndarray, path: Path) -> Iterator[str]:
     """PDQ hashes as 64 hex digits: of texts (M,), bytes (M, 32), 64-bit words (M, 4), or bits (M, 256)."""
     shape, kind = array.shape[1:], array.dtype
