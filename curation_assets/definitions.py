@@ -10,7 +10,7 @@ from curation_assets.defs.event_log import write_events_in_batches
 from curation_assets.defs.failures import failure_sensor
 from curation_assets.defs.following import following_sensor
 from curation_assets.defs.nightly import nightly
-from curation_assets.defs.releases import releases_asset
+from curation_assets.defs.releases import releases_asset, summary_asset
 from curation_assets.flow.graph import sound_and_broken
 from curation_assets.foreign.dagster_runs import find_own_configuration
 from curation_assets.stores.objects import open_home
@@ -26,7 +26,7 @@ def build_definitions(settings: Settings) -> dg.Definitions:
     return dg.Definitions(
         assets=[
             *(asset for pool in pools for asset in pool_assets(settings, pool)),
-            *(releases_asset(pool) for pool in pools),
+            *(asset(pool) for pool in pools for asset in (releases_asset, summary_asset)),
             *(broken_asset(pool, why) for pool, why in broken.items()),
         ],
         asset_checks=[broken_check(settings, pool) for pool in broken],

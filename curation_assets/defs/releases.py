@@ -3,12 +3,14 @@
 from typing import Any
 
 import dagster as dg
+import polars as pl
 
 from curation_assets.core.settings import Settings
 from curation_assets.core.table_names import LEDGER, SUBSETS
 from curation_assets.defs.assets import asset_key
 from curation_assets.defs.launch import prepare_instance
-from curation_assets.stores.releases import FOLDER, Release, list_releases
+from curation_assets.outputs.summary.counts import counts
+from curation_assets.stores.releases import FOLDER, LEDGER_FILE, PROVENANCE_FILE, Release, list_releases
 
 DATA_VERSION = "dagster/data_version"
 
@@ -16,6 +18,11 @@ DATA_VERSION = "dagster/data_version"
 def releases_key(pool: str) -> dg.AssetKey:
     """Key of a pool's releases: [pool, releases]."""
     return dg.AssetKey([pool, "releases"])
+
+
+def summary_key(pool: str) -> dg.AssetKey:
+    """Key of what a pool's releases hold, in counts: [pool, releases, summary]."""
+    return dg.AssetKey([pool, "releases", "summary"])
 
 
 def partitions_name(pool: str) -> str:
@@ -38,6 +45,21 @@ def releases_asset(pool: str) -> dg.AssetSpec:
     )
 
 
+def summary_asset(pool: str) -> dg.AssetSpec:
+    """Where the rows of each release come from, as metadata; no run makes it, events record it."""
+    return dg.AssetSpec(
+        summary_key(pool),
+        deps=[releases_key(pool)],
+        partitions_def=dg.DynamicPartitionsDefinition(name=partitions_name(pool)),
+        group_name="releases",
+        description=(
+            "Per release: rows kept, sources, licences, languages, domains and signals of owners. `curate summary "
+            "RELEASE` writes what a provider of a model has to publish of it."
+        ),
+        kinds={"duckdb"},
+    )
+
+
 def record_releases(settings: Settings, pool: str) -> list[str]:
     """Report to Dagster what it does not know yet of a pool's releases and their withdrawals; returns their names."""
     instance = prepare_instance(settings)
@@ -54,6 +76,15 @@ def record_releases(settings: Settings, pool: str) -> list[str]:
                 tags={DATA_VERSION: release.sha256},
             )
         )
+        if release.withdrawn is None and (release.folder / PROVENANCE_FILE).is_file():
+            instance.report_runless_asset_event(
+                dg.AssetMaterialization(
+                    summary_key(pool),
+                    partition=release.name,
+                    metadata=_counted(release),
+                    tags={DATA_VERSION: release.sha256},
+                )
+            )
     return [release.name for release in new]
 
 
@@ -63,6 +94,33 @@ def _recorded_version(instance: dg.DagsterInstance, release: Release) -> str | N
     records = instance.fetch_materializations(only, limit=1).records
     event = records[0].asset_materialization if records else None
     return None if event is None else (event.tags or {}).get(DATA_VERSION)
+
+
+#: Statement of dbt_like_sql/summary → its columns that the UI shows.
+_SHOWN = {
+    "sources": ("source", "rows", "kept"),
+    "licences": ("licence", "rows", "kept"),
+    "languages": ("language", "rows", "kept"),
+    "domains": ("domain", "rows", "image_bytes"),
+    "signals": ("kind", "rows", "refused", "kept"),
+    "reasons": ("verdict", "reason", "rows"),
+}
+_SHOWN_ROWS = 25
+
+
+def _counted(release: Release) -> dict[str, Any]:
+    tables = counts(release.folder / LEDGER_FILE, release.folder / PROVENANCE_FILE, {"totals", *_SHOWN})
+    totals = tables["totals"].row(0, named=True)
+    metadata: dict[str, Any] = {"dagster/row_count": totals["kept"]}
+    metadata |= {name.replace("_", " "): value for name, value in totals.items() if value is not None}
+    for name, columns in _SHOWN.items():
+        rows = tables[name].head(_SHOWN_ROWS).select(columns).with_columns(pl.col(pl.String).fill_null("unknown"))
+        records = [dg.TableRecord(row) for row in rows.to_dicts()]
+        schema = dg.TableSchema(
+            [dg.TableColumn(one, "string" if rows[one].dtype == pl.String else "int") for one in columns]
+        )
+        metadata[name] = dg.MetadataValue.table(records, schema)
+    return metadata
 
 
 def _metadata(release: Release) -> dict[str, Any]:

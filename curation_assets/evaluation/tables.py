@@ -14,11 +14,13 @@ from curation_assets.core.table_names import (
     CONTAMINATION,
     FUSION_WEIGHTS,
     LABELLED_SCORES,
+    LEDGER,
     LENGTH_DEPENDENCE,
     LENGTH_EVIDENCE,
     METHOD_QUALITY,
     NEAR_DUPLICATES,
     OVERLAPS,
+    PROVENANCE,
     SAMPLES,
     SEPARATION,
     TARGETS,
@@ -105,7 +107,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         optional += (BENCHMARKS, CONTAMINATION)
     ranked = {table_of(reference) for policy in policies_of(ctx) for reference in policy.references} - set(signals)
     ranked -= set(optional)
-    report_inputs = [SAMPLES, *signals, *sorted(ranked), *verdicts, OVERLAPS, *downstream, *quality]
+    report_inputs = [SAMPLES, PROVENANCE, LEDGER, *signals, *sorted(ranked), *verdicts, OVERLAPS, *downstream, *quality]
     report_inputs += optional
     if ctx.distils:
         report_inputs += [LENGTH_DEPENDENCE, FUSION_WEIGHTS]
@@ -116,8 +118,9 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         name="downstream/report",
         grain="pool",
         inputs=tuple(report_inputs),
-        version="3",
-        description="HTML pages: report.html (counts, distributions, galleries of kept and dropped samples, metrics, "
+        version="4",
+        description="HTML pages: report.html (counts, where rows come from, distributions, galleries of kept and "
+        "dropped samples, metrics, "
         "costs), "
         "compare.html (two policies side by side, with what-ifs).",
         compute=Folder(_report),

@@ -29,6 +29,7 @@ from curation_assets.outputs.report.colours import (
 
 SERIES = (BLUE, ORANGE, GREEN, PURPLE, TEAL, RED)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+LABEL_LETTERS = 28  # of a name beside a bar
 DASHES = ("-", "--", "-.", ":")
 
 plt.rcParams.update(
@@ -68,6 +69,23 @@ def states_bar(frame: pl.DataFrame) -> str:
     axes.set_xlabel("rows")
     axes.grid(axis="y", visible=False)
     return data_uri(figure)
+
+
+def counts_figure(names: Sequence[str], series: Mapping[str, Sequence[int]]) -> Figure:
+    """Bars of the first series by name, the first name on top; marks of the others over them."""
+    (first, bars), *others = series.items()
+    figure, axes = plt.subplots(figsize=(5.2, 0.6 + 0.26 * len(names)))
+    places = range(len(names))
+    axes.barh(places, bars, color=GRID, label=first)
+    for number, (name, counted) in enumerate(others[: len(SERIES)]):
+        axes.plot(counted, places, MARKERS[number], color=SERIES[number], markersize=4, label=name)
+    axes.set_yticks(places, [name if len(name) <= LABEL_LETTERS else f"{name[: LABEL_LETTERS - 1]}…" for name in names])
+    axes.invert_yaxis()
+    axes.set_xlabel("rows")
+    axes.grid(axis="y", visible=False)
+    if others:
+        axes.legend(frameon=False, fontsize=7)
+    return figure
 
 
 def histogram_figure(columns: Mapping[str, pl.Series], xlabel: str, bins: int = 40) -> Figure:

@@ -48,6 +48,7 @@ from curation_assets.methods import oriented
 from curation_assets.numeric.metrics.separation import KINDS, in_order
 from curation_assets.outputs.report import image_texts, pictures
 from curation_assets.outputs.report.contamination import contamination_section
+from curation_assets.outputs.report.origins import origins_of
 from curation_assets.outputs.report.page import page_of
 from curation_assets.outputs.thumbnails import jpeg_uri
 from curation_assets.selection.judging import reason_kind
@@ -92,6 +93,7 @@ def write_report(ctx: PoolContext, path: Path, downstream: Markup) -> None:
         text_in_images=_text_section(ctx),
         duplicates=_duplicates_section(ctx),
         contamination=contamination_section(ctx),
+        origins=origins_of(ctx),
         policies=sections,
         without_values=without_values,
         words=_words(methods, sections, ctx.pool.image_domain == WEB),

@@ -5,6 +5,7 @@ pasted into a DuckDB that was started in a release's folder. Of a pool the two n
 """
 
 import functools
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,19 +43,26 @@ def statements() -> dict[str, Count]:
     return found
 
 
-def counts(ledger: Path | pl.DataFrame, provenance: Path | pl.DataFrame) -> dict[str, pl.DataFrame]:
-    """Name of each statement → its table, in the order that it states.
+Relation = Path | Sequence[Path] | pl.DataFrame
+
+
+def counts(ledger: Relation, provenance: Relation, names: Collection[str] | None = None) -> dict[str, pl.DataFrame]:
+    """Name of each statement (of `names`, where given) → its table, in the order that it states.
 
     `ledger`: of one policy (audit/ledger.py); `provenance`: a row for each of its rows (stores/provenance.py). Parquet
-    files, or frames that have the columns which the statements name. Raises ValueError for a statement whose table
-    breaks a test of its header, and where the rows of the two do not correspond.
+    files (several where they are shards), or frames that have the columns which the statements name. Raises ValueError
+    for a statement whose table breaks a test of its header, and where the rows of the two do not correspond.
     """
     import duckdb
 
     with duckdb.connect() as connection:
         for name, relation in ((LEDGER_FILE, ledger), (PROVENANCE_FILE, provenance)):
             _name_relation(connection, name, relation)
-        tables = {name: connection.sql(count.text).pl() for name, count in statements().items()}
+        tables = {
+            name: connection.sql(count.text).pl()
+            for name, count in statements().items()
+            if names is None or name in names
+        }
         _check_rows(connection)
     for name, table in tables.items():
         broken = [str(test) for test in statements()[name].tests if test.broken(table).height]
@@ -63,12 +71,14 @@ def counts(ledger: Path | pl.DataFrame, provenance: Path | pl.DataFrame) -> dict
     return tables
 
 
-def _name_relation(connection: "duckdb.DuckDBPyConnection", name: str, relation: Path | pl.DataFrame) -> None:
-    if isinstance(relation, Path):
-        fetch(relation)
-        named = connection.read_parquet(str(relation))
-    else:
+def _name_relation(connection: "duckdb.DuckDBPyConnection", name: str, relation: Relation) -> None:
+    if isinstance(relation, pl.DataFrame):
         named = connection.from_arrow(relation.to_arrow())
+    else:
+        paths = [relation] if isinstance(relation, Path) else relation
+        for path in paths:
+            fetch(path)
+        named = connection.read_parquet([str(path) for path in paths], hive_partitioning=False)
     if name == PROVENANCE_FILE and CAPTION_SOURCE not in named.columns:  # of a pool
         named = named.select(f"*, null::varchar as {CAPTION_SOURCE}")
     named.create_view(name)
