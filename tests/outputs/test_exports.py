@@ -26,6 +26,7 @@ from curation_assets.core.settings import Settings, load_settings
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import materialise_table
 from curation_assets.flow.graph import tables_of
+from curation_assets.flow.run_table import run_with_upstream
 from curation_assets.operations.takedown import begin_takedown, finish_takedown
 from curation_assets.outputs.exports import manifest
 from curation_assets.outputs.exports.croissant import InvalidCroissantError, check_croissant
@@ -43,6 +44,7 @@ from curation_assets.stores.denylist import add_to_denylist
 from curation_assets.stores.images import decode_image
 from curation_assets.stores.lease import PoolHeldError
 from curation_assets.stores.subsets import read_subset_npy, write_subset_npy
+from tests.support.hostile_sources import tar_bytes
 from tests.support.lineage_pools import (
     OPTIONS,
     bring_up_to_date,
@@ -589,3 +591,40 @@ def test_command(ctx: PoolContext, tmp_path: Path) -> None:
         run = CliRunner().invoke(app, ["export", *bad, *home], env={"COLUMNS": "400"})
         assert run.exit_code == 1
         assert said in run.output
+
+
+# -- where samples come from
+
+
+def test_exports_carry_licences_and_credit_creators(tmp_path: Path) -> None:
+    folder = tmp_path / "source"
+    folder.mkdir()
+    members: dict[str, bytes] = {}
+    for number in range(4):
+        members |= {f"{number}.jpg": jpeg(number), f"{number}.txt": f"thing {number} on a table".encode()}
+        if number:
+            page = {"license": "CC BY 4.0", "author": f"Ann {number}", "page_url": f"https://a.org/{number}"}
+            members[f"{number}.json"] = json.dumps(page).encode()
+    (folder / "000000.tar").write_bytes(tar_bytes(members))
+    settings = load_settings(tmp_path / "home", "embedded")
+    add_pool(settings, "p", folder, profile="embedded")
+    ctx = PoolContext.open(settings, "p")
+    run_with_upstream(ctx, "raw/provenance")
+    ids = ctx.store.read("raw/samples", "p-000000")["sample_id"].to_list()
+    (tmp_path / "all.txt").write_text("\n".join(ids))
+    subset = find_subset(ctx, str(tmp_path / "all.txt"))
+    tars = FORMATS["webdataset"].write(subset, tmp_path / "tars")
+    credits = pl.read_csv(tars / "CREDITS.csv").sort("creator")
+    assert credits["creator"].to_list() == ["Ann 1", "Ann 2", "Ann 3"]
+    assert credits["licence"].to_list() == ["cc-by-4.0"] * 3
+    assert json.loads((tars / "manifest.json").read_text())["credited"] == 3
+    table = FORMATS["hf"].write(subset, tmp_path / "hf")
+    rows = pl.concat([pl.read_parquet(path) for path in sorted((table / "data").glob("*.parquet"))])
+    assert rows.sort("source_row")["source_url"].to_list() == [None, *(f"https://a.org/{n}" for n in (1, 2, 3))]
+    assert "source" not in rows.columns  # nobody declared one
+    again = add_pool(settings, "again", tars, profile="embedded")
+    assert again.columns["licence"] == "licence"
+    other = PoolContext.open(settings, "again")
+    run_with_upstream(other, "raw/provenance")
+    read_back = other.store.scan("raw/provenance").collect()
+    assert sorted(filter(None, read_back["creator"].to_list())) == ["Ann 1", "Ann 2", "Ann 3"]

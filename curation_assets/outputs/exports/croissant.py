@@ -82,6 +82,7 @@ def huggingface_croissant(export: Export, license_name: str, has_images: bool) -
     columns = {"sample_id": "sc:Text", "caption": "sc:Text", "url": "sc:URL", "image_sha256": "sc:Text"}
     columns |= {"width": "sc:Integer", "height": "sc:Integer", "shard": "sc:Text", "source_row": "sc:Integer"}
     columns |= {"multiplicity": "sc:Integer", **({OWN_ID: "sc:Text"} if OWN_ID in export.subset.rows.columns else {})}
+    columns |= {name: "sc:URL" if name.endswith("_url") else "sc:Text" for name in export.subset.provenance}
     columns |= {name: "sc:Integer" if name == "rank" else "sc:Float" for name in export.subset.signals}
     fields = [_field(name, kind, "parquet-files") for name, kind in columns.items()]
     if has_images:

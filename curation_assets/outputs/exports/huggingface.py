@@ -79,6 +79,7 @@ def _schema(subset: Subset, has_images: bool) -> pa.Schema:
         "multiplicity": pa.int64(),
     }
     types |= {name: pa.string() for name in (OWN_ID, *CHOICE_COLUMNS) if name in subset.rows.columns}
+    types |= {name: pa.string() for name in subset.provenance}
     types |= {name: subset.rows[name].to_arrow().type for name in subset.signals}
     features: dict[str, Any] = {}
     for name, kind in types.items():

@@ -12,6 +12,7 @@ import polars as pl
 
 from curation_assets.core.plain_json import plain
 from curation_assets.core.version import __version__
+from curation_assets.outputs.exports.credits import CREDITS, write_credits
 from curation_assets.outputs.exports.subset import MISSING_SCHEMA, Subset, missing_counts, subset_facts
 from curation_assets.outputs.registry import SAMPLE_IDS, ExportRecord, record_export
 from curation_assets.stores.atomic import check_new, write_text_atomically, writing_new
@@ -117,7 +118,8 @@ def exporting(subset: Subset, out: Path, kind: str) -> Iterator[Export]:
             written.select("sample_id", OWN_ID).sort("sample_id").write_parquet(folder / OWN_IDS)
         if missing.height:
             write_text_table(missing, folder / MISSING)
-        manifest = _manifest(export, written, missing, len(ids))
+        credited = write_credits(written, folder / CREDITS)
+        manifest = _manifest(export, written, missing, len(ids)) | {"credited": credited}
         write_text_atomically(folder / MANIFEST, json.dumps(plain(manifest), indent=1, ensure_ascii=False))
         if is_of_pool:
             return

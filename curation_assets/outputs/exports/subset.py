@@ -18,6 +18,7 @@ from curation_assets.flow.worth import domain_in_words
 from curation_assets.methods import get_method, method_names
 from curation_assets.numeric.identity import pack_uids
 from curation_assets.numeric.selection import random_ranking
+from curation_assets.outputs.exports.credits import PROVENANCE_COLUMNS, with_provenance
 from curation_assets.outputs.options import OutputsOptions
 from curation_assets.selection.judging import reason_kind
 from curation_assets.selection.policy import policy_content
@@ -36,7 +37,7 @@ SAMPLE_COLUMNS = (
 )  # fmt: skip
 #: Columns of `rows` where captions were chosen; `caption` is the chosen one then.
 CHOICE_COLUMNS = ("caption_source", "caption_original")
-_NO_SIGNALS = (*SAMPLE_COLUMNS, OWN_ID, "multiplicity", *CHOICE_COLUMNS)
+_NO_SIGNALS = (*SAMPLE_COLUMNS, OWN_ID, *PROVENANCE_COLUMNS, "multiplicity", *CHOICE_COLUMNS)
 MISSING_SCHEMA = {"sample_id": pl.String, "multiplicity": pl.Int64, "reason": pl.String}
 QUANTILES = (0.05, 0.5, 0.95)
 TOP_DOMAINS = 10
@@ -48,8 +49,8 @@ class Subset:
 
     ctx: PoolContext
     name: str
-    rows: pl.DataFrame  # one row per sample, in source order: SAMPLE_COLUMNS, own_id where the pool has such,
-    # multiplicity (≥ 1), then signals
+    rows: pl.DataFrame  # one row per sample, in source order: SAMPLE_COLUMNS, own_id where the pool has such, what
+    # is known of PROVENANCE_COLUMNS, multiplicity (≥ 1), then signals
     missing: pl.DataFrame  # MISSING_SCHEMA, sorted
     source: Path  # the ledger or the file that lists the samples
     source_sha256: str
@@ -62,6 +63,11 @@ class Subset:
     def signals(self) -> list[str]:
         """Columns of `rows` that hold values of signals."""
         return [name for name in self.rows.columns if name not in _NO_SIGNALS]
+
+    @property
+    def provenance(self) -> list[str]:
+        """Columns of `rows` on where samples come from."""
+        return [name for name in PROVENANCE_COLUMNS if name in self.rows.columns]
 
     @property
     def entries(self) -> int:
@@ -169,7 +175,9 @@ def _located(
     kept = samples.filter(pl.col("status") == "kept", ~is_denied)
     kept = kept.unique("sample_id", keep="first", maintain_order=True)
     carried = [*SAMPLE_COLUMNS, *([OWN_ID] if OWN_ID in kept.columns else [])]
-    rows = kept.select(carried).join(requested, on="sample_id", how="inner", maintain_order="left")
+    rows = with_provenance(ctx, kept.select(carried)).join(
+        requested, on="sample_id", how="inner", maintain_order="left"
+    )
     lost = requested.join(kept, on="sample_id", how="anti").select("sample_id", "multiplicity")
     state = pl.when(is_denied).then(pl.lit(f"dropped:{TAKEDOWN}")).otherwise(pl.format("{}:{}", "status", "reason"))
     why = samples.unique("sample_id", keep="first").select("sample_id", state.alias("why"))

@@ -116,6 +116,7 @@ def _entries(
         **{name: row[name] for name in ("url", "width", "height", "original_width", "original_height")},
         "caption": caption,
         **{name: row[name] for name in (OWN_ID, *CHOICE_COLUMNS) if name in row},
+        **{name: row[name] for name in export.subset.provenance if row[name] is not None},
         "sha256": sha256,
         "original_sha256": row["original_sha256"] or (row["image_sha256"] if sha256 != row["image_sha256"] else None),
         "pool": export.subset.ctx.pool.name,
