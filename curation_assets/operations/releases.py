@@ -38,6 +38,8 @@ from curation_assets.flow.graph import with_upstream
 from curation_assets.flow.table import Table
 from curation_assets.flow.worth import domain_in_words
 from curation_assets.numeric.identity import UID_DTYPE, unpack_uids
+from curation_assets.operations.opt_out_checks import can_be_checked
+from curation_assets.operations.options import OperationsOptions
 from curation_assets.outputs.exports.huggingface import render_card
 from curation_assets.outputs.exports.subset import policy_facts
 from curation_assets.selection.policy import load_policy, policy_content
@@ -123,6 +125,7 @@ def create_release(ctx: PoolContext, tables: Mapping[str, Table], subset: str, n
             "worths": worths_of(ctx, policy.references),
             "sources": declared_sources(ctx.pool),
             "download": ctx.pool.download.behaviour() if ctx.pool.opens_urls else None,
+            "opt_out_checks": OperationsOptions.of(ctx).opt_out_checks if can_be_checked(ctx) else 0,
             "worths_on": domain_in_words(ctx.pool.image_domain),
             "holds": holds_in_words(ctx),
             "decontamination": decontamination_facts(ctx, read_parquet(source, columns=["reason"])["reason"]),

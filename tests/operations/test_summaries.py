@@ -3,11 +3,8 @@
 import dataclasses
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import duckdb
 import polars as pl
 import pytest
 import yaml
@@ -44,6 +41,7 @@ from tests.support.lineage_pools import (
     write_tar,
 )
 from tests.support.raw_server import RawServer, reply
+from tests.support.summaries import answer, check_statements
 
 SHARDS, PER_SHARD = 2, 12
 SOURCES = (
@@ -100,16 +98,6 @@ def curate(home: Path, *arguments: object) -> Result:
     return CliRunner().invoke(app, [*map(str, arguments), "--home", str(home)], env={"COLUMNS": "200"})
 
 
-def answers_of(summary: Summary) -> Iterator[dict[str, Any]]:
-    content = json.loads((summary.folder / SUMMARY_JSON).read_text())
-    return (answer for section in content["sections"] for answer in section["answers"])
-
-
-def answer(summary: Summary, asked: str) -> dict[str, Any]:
-    (found,) = (one for one in answers_of(summary) if one["asked"] == asked)
-    return found
-
-
 def fill_in(home: Path, **but: str | None) -> None:
     """Every key of summary.yaml, but for those given otherwise."""
     said = {name: f"said of {name}" for name in fields_of(Declared)} | but
@@ -117,21 +105,6 @@ def fill_in(home: Path, **but: str | None) -> None:
 
 
 # -- what it says
-
-
-def check_statements(release: Release, summary: Summary, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Paste every statement into a DuckDB started in the release's folder; returns how many numbers came out."""
-    monkeypatch.chdir(release.folder)
-    checked = 0
-    for one in answers_of(summary):
-        for number in one.get("numbers", []):
-            assert duckdb.sql(number["sql"]).fetchall() == [(number["value"],)], number["name"]
-            checked += 1
-        for table in one.get("tables", []):
-            rows = duckdb.sql(table["sql"]).pl().to_dicts()
-            assert json.loads(json.dumps(rows)) == table["rows"], table["name"]
-            checked += sum(isinstance(value, int | float) for row in rows for value in row.values())
-    return checked
 
 
 @pytest.mark.parametrize("form", sorted(FORMS))
@@ -248,6 +221,7 @@ def test_a_pool_of_urls_names_its_crawler_and_the_times_of_its_fetches(
     assert [number["value"] for number in answer(summary, "Period of collection")["numbers"]] == [*times, 0]
     assert answer(summary, "Latest date of acquisition")["text"].startswith(times[1])
     found = answer(summary, "Reservations found")
+    assert found["numbers"][1]["value"] == 1000
     assert found["numbers"][0]["value"] == 1 == joined.filter(pl.col("reason").str.starts_with("opt_out")).height
     (signals,) = found["tables"]
     assert {row["kind"]: (row["rows"], row["refused"], row["kept"]) for row in signals["rows"]} == {

@@ -25,13 +25,16 @@ from curation_assets.flow.own_declared import policies_folder
 from curation_assets.numeric.near_duplicates import nearest_hashes
 from curation_assets.numeric.ngrams import ngram_hashes
 from curation_assets.operations.releases import create_release
+from curation_assets.operations.summaries import write_summary
 from curation_assets.outputs.report.contamination import contamination_section
+from curation_assets.outputs.summary.forms import FORMS
 from curation_assets.scoring.benchmark_files import benchmark_sha256, read_benchmark
 from curation_assets.selection.policy import Policy
 from curation_assets.sources.declaration import add_pool
 from curation_assets.stages.signals.contamination import find_in_benchmarks
 from curation_assets.stores.denylist import add_to_denylist
 from tests.support.lineage_pools import OPTIONS, score_by_hand, summarise, write_tar
+from tests.support.summaries import answer, check_statements
 
 LONG = "Two brown dogs run over a wet field behind the old red barn while it rains"  # 16 words
 SHARD = "photos-000000"
@@ -302,7 +305,10 @@ def test_runs_of_words_forget_case_marks_and_forms() -> None:
     assert len(ngram_hashes("猫がマットの上", 7)) == 1  # kana and Han: a word each
 
 
-def test_a_release_states_what_it_was_checked_against(ctx: PoolContext) -> None:
+COUNTED = ("items", "rows", "rows_not_compared", "found")
+
+
+def test_a_release_states_what_it_was_checked_against(ctx: PoolContext, monkeypatch: pytest.MonkeyPatch) -> None:
     tables = tables_of(ctx)
     materialise_table(ctx, tables["raw/provenance"], SHARD, tables=tables)
     release = create_release(ctx, tables, "random", "r1")
@@ -316,6 +322,16 @@ def test_a_release_states_what_it_was_checked_against(ctx: PoolContext) -> None:
         "13 words of the caption in a row; of 11 rows 0 could not be compared"
     )
     assert f"- {val['statement']}\n" in (release.folder / "card.md").read_text()
+    summary = write_summary(ctx.settings.home, release, FORMS["eu-gpai"], Path("none.yaml"))
+    said = answer(summary, "Decontamination")
+    assert f"val@sha256:{val['sha256']}: 5 items, 4 rows found, 4 dropped, by same bytes, 13 words" in said["text"]
+    assert {number["name"]: number["value"] for number in said["numbers"]} == {
+        **{f"release.json about.decontamination[1].{name}": asked[name] for name in COUNTED},
+        **{f"release.json about.decontamination[2].{name}": val[name] for name in COUNTED},
+        "reasons.rows where reason = 'benchmark:asked'": 1,
+        "reasons.rows where reason = 'benchmark:val'": 4,
+    }
+    check_statements(release, summary, monkeypatch)
 
 
 def test_the_command_finds_samples_of_a_release_in_any_benchmark(tmp_path: Path) -> None:

@@ -132,18 +132,16 @@ def models_text(models: Iterable[Mapping[str, Any]]) -> str:
 
 
 def signals(facts: Facts) -> Answer:
-    """Opt-out signals that were found."""
-    table = facts.counts["signals"]
-    refused = facts.number("rows", "reasons", "starts_with(reason, 'opt_out') or starts_with(reason, 'robots_txt')")
-    if table.is_empty():
-        text = "No opt-out signal is on record; {refused} rows were refused by a site."
-        return automatic("Reservations found", text, refused=refused, tables=[facts.counted("signals")])
-    kinds = ", ".join(table["kind"].to_list())
+    """Opt-out signals that were found, what was refused, and whether it is looked at again."""
+    kinds = facts.counts["signals"]["kind"].to_list()
     return automatic(
         "Reservations found",
-        "Kinds of signal: " + _braced(kinds) + "; {refused} rows were refused and are not in the data. The table has "
-        "rows and refused rows per kind, and when each was checked first and last (a re-check renews the date).",
-        refused=refused,
+        f"Kinds of signal on record: {_braced(', '.join(kinds) or 'none')}; per kind, rows, refused rows, and when each "
+        "was checked first and last. {refused} rows in all were refused by their site and are not in the data. Of what was "
+        "fetched {checks} images are looked at again each night; what may no longer be used is shown to a person, who "
+        "takes it down.",
+        refused=facts.number("rows", "reasons", "starts_with(reason, 'opt_out') or starts_with(reason, 'robots_txt')"),
+        checks=facts.said("about", "opt_out_checks"),
         tables=[facts.counted("signals")],
     )
 
