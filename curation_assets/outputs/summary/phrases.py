@@ -136,10 +136,10 @@ def signals(facts: Facts) -> Answer:
     kinds = facts.counts["signals"]["kind"].to_list()
     return automatic(
         "Reservations found",
-        f"Kinds of signal on record: {_braced(', '.join(kinds) or 'none')}; per kind, rows, refused rows, and when each "
-        "was checked first and last. {refused} rows in all were refused by their site and are not in the data. Of what was "
-        "fetched {checks} images are looked at again each night; what may no longer be used is shown to a person, who "
-        "takes it down.",
+        f"Kinds of signal on record: {_braced(', '.join(kinds) or 'none')}; per kind, rows, refused rows, and when "
+        "each was checked first and last. {refused} rows in all were refused by their site and are not in the data. "
+        "Of what was fetched {checks} images are looked at again each night; what may no longer be used is shown to a "
+        "person, who takes it down.",
         refused=facts.number("rows", "reasons", "starts_with(reason, 'opt_out') or starts_with(reason, 'robots_txt')"),
         checks=facts.said("about", "opt_out_checks"),
         tables=[facts.counted("signals")],
