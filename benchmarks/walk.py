@@ -1,14 +1,17 @@
-"""The walk of one row: which of our files a run goes through from a registered row to its verdict.
+"""Walks: which of our files are gone through from a registered row to its verdict, and for an option, a model, a click.
 
     python benchmarks/walk.py [--package FOLDER]
 
-Runs a pool of 40 captions in this process, with a profile hook, and prints three counts: our frames and files on the
-stack when the first shard registers; our files that are entered from then until the first verdict is computed; and the
-calls between rooms among them, down to a lower room and up to a higher one, each pair of files once. The rooms' order
-is that of tool.importlinter in pyproject.toml. `--package` is a checkout of another version, to compare with.
+Runs a pool of 40 captions in this process, with a profile hook, and prints per walk three counts: our frames and files
+on the stack when its first function is called; our files that are entered from then until its last one is; and the
+calls between rooms among them, down to a lower room and up to a higher one, each pair of files once. A click is the run
+of one asset as a process of the UI makes it, from the code location's definitions on. The rooms' order is that of
+tool.importlinter in pyproject.toml. `--package` is a checkout of another version, to compare with.
 """
 
 import argparse
+import inspect
+import shutil
 import sys
 import tempfile
 import threading
@@ -17,15 +20,21 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-FIRST, LAST = "register_shard", "judge"  # functions: a shard's rows are registered; rows get verdicts
+#: Walk → its first function; its last one, and the folder of that.
+WALKS = {
+    "row": ("register_shard", "judge", "selection/"),  # a shard's rows are registered; rows get verdicts
+    "option": ("load_pool", "policies_of", "flow/"),  # the declaration is read; who cuts reads `fraction`
+    "address": ("load_engine", "load", "engines/"),  # a role is asked for; its file loads what the address names
+    "click": ("build_definitions", "register_shard", ""),
+}
 POOL = "texts"
 
 
 class Walk:
     """What a profile hook sees of calls into the package `root`."""
 
-    def __init__(self, root: Path) -> None:
-        self.root = str(root) + "/"
+    def __init__(self, root: Path, first: str, last: str, where: str) -> None:
+        self.root, self.first, self.last, self.where = str(root) + "/", first, last, where
         self.stack: list[str] = []  # our files on the stack at registration, innermost first
         self.files: dict[str, None] = {}  # from registration on, in order of entry
         self.calls: dict[tuple[str, str], None] = {}  # (caller's file, callee's file), of those
@@ -47,9 +56,11 @@ class Walk:
         """What sys.setprofile calls."""
         if event != "call" or self.is_over or (file := self.ours(frame)) is None:
             return
+        if not frame.f_code.co_flags & inspect.CO_OPTIMIZED:  # an import runs bodies of modules and classes
+            return
         name = frame.f_code.co_name
         if not self.stack:
-            if name != FIRST:
+            if name != self.first:
                 return
             outer: FrameType | None = frame
             while outer:
@@ -59,7 +70,8 @@ class Walk:
         self.files[file] = None
         if (caller := self.caller(frame)) and caller != file:
             self.calls[caller, file] = None
-        self.is_over = name.startswith(LAST) and file.startswith("selection/")
+        is_last = name.startswith(self.last) if self.last == "judge" else name == self.last
+        self.is_over = is_last and file.startswith(self.where) and len(self.files) > 1
 
 
 def rooms_in_order(repository: Path) -> list[str]:
@@ -79,29 +91,52 @@ def main() -> None:
     from curation_assets import __file__ as package
     from curation_assets.cli import app
 
-    walk = Walk(Path(str(package)).parent)
+    walks = {name: Walk(Path(str(package)).parent, *ends) for name, ends in WALKS.items()}
+
+    def hook(frame: FrameType, event: str, argument: Any) -> None:
+        for walk in walks.values():
+            walk.hook(frame, event, argument)
+
     with tempfile.TemporaryDirectory() as folder:
         captions = Path(folder) / "captions.csv"
         rows = [f"a {colour} {thing}" for colour in ("red", "green", "blue", "grey") for thing in range(10)]
         captions.write_text("\n".join(["caption", *rows]) + "\n", encoding="utf-8")
         home = ["--home", str(Path(folder) / "home")]
         app(["pool", "add", POOL, str(captions), *home], standalone_mode=False)
-        threading.setprofile(walk.hook)
-        sys.setprofile(walk.hook)
+        threading.setprofile(hook)
+        sys.setprofile(hook)
         try:
             app(["run", POOL, *home], standalone_mode=False)
+            click(Path(folder) / "home")
         finally:
             sys.setprofile(None)
             threading.setprofile(None)  # type: ignore[arg-type]
-    if not walk.is_over:
-        sys.exit(f"no call of {FIRST}, or of {LAST}… in selection/ after it, was seen: were they renamed?")
-    order = rooms_in_order(repository)
-    rank = {room: place for place, room in enumerate(order)}
-    pairs = [(rank.get(_room(caller), 0), rank.get(_room(callee), 0)) for caller, callee in walk.calls]
-    print(f"on the stack when the first shard registers: {len(walk.stack)} frames in {len(set(walk.stack))} files")
-    print(f"from there to the first verdict: {len(walk.files)} files")
-    print(f"calls between them: {sum(a < b for a, b in pairs)} down, {sum(a > b for a, b in pairs)} up")
-    print("\n".join(f"  {file}" for file in walk.files))
+    rank = {room: place for place, room in enumerate(rooms_in_order(repository))}
+    for name, walk in walks.items():
+        if not walk.is_over:
+            sys.exit(f"{name}: no call of {walk.first}, or of {walk.last} after it, was seen: were they renamed?")
+        pairs = [(rank.get(_room(caller), 0), rank.get(_room(callee), 0)) for caller, callee in walk.calls]
+        print(f"{name}, from {walk.first} to {walk.last}: {len(walk.files)} files")
+        print(f"  on the stack at the first: {len(walk.stack)} frames in {len(set(walk.stack))} files")
+        print(f"  calls between them: {sum(a < b for a, b in pairs)} down, {sum(a > b for a, b in pairs)} up")
+        print("\n".join(f"    {file}" for file in walk.files))
+
+
+def click(home: Path) -> None:
+    """Make the first table of a shard anew, as the UI's own process does once it was launched."""
+    import dagster as dg
+
+    from curation_assets.core.settings import load_settings
+    from curation_assets.definitions import build_definitions
+    from curation_assets.defs.launch import prepare_instance
+
+    for path in home.glob(f"work/{POOL}/raw/registered_shards/*"):
+        shutil.rmtree(path)
+    settings = load_settings(home, "embedded")
+    with prepare_instance(settings) as instance:
+        job = build_definitions(settings).get_implicit_global_asset_job_def()
+        key = dg.AssetKey([POOL, "raw", "registered_shards"])
+        job.execute_in_process(asset_selection=[key], partition_key=f"{POOL}-000000", instance=instance)
 
 
 def _room(file: str) -> str:
