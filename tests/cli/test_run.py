@@ -1,16 +1,19 @@
-"""What `curate run` begins before its first table."""
+"""What `curate run` begins before its first table, and writes after its last."""
 
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from curation_assets.cli.run import _computes_models
+from curation_assets.cli.run import _computes_models, _show_endings
 from curation_assets.core.settings import Settings, load_profile
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.table import Phase
-from curation_assets.sources.declaration import add_world_pool
+from curation_assets.sources.declaration import add_world_pool, load_pool, save_pool
+from tests.support.lineage_pools import webdataset_pool
 
 
 @pytest.mark.parametrize(
@@ -43,3 +46,31 @@ def test_libraries_of_models_are_loaded_early_where_a_run_is_sure_to_need_them(
         folder.mkdir(parents=True)
         (folder / "data.parquet").touch()
     assert _computes_models(ctx, declared, names, phase) is expected
+
+
+@pytest.mark.parametrize(
+    ("options", "text", "is_warning"),
+    [
+        ({"downstream": False}, None, False),
+        ({"downstream": True}, "it has no evaluation set", True),
+        ({"downstream": True, "evaluation_set": "split:0.3"}, "per trainer; `curate evaluate compare photos`", False),
+    ],
+)
+def test_a_table_states_at_the_end_of_a_run_what_was_trained(
+    options: dict[str, Any], text: str | None, is_warning: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What `Shown.ending` of a table gives is written where it belongs: facts on stdout, warnings on stderr."""
+    settings = webdataset_pool(tmp_path)
+    pool = load_pool(settings, "photos")
+    save_pool(settings, replace(pool, options=replace(pool.options, **options)))
+    ctx = PoolContext.open(settings, "photos")
+    ending = tables_of(ctx)["downstream/report"].shown.ending
+    assert ending is not None
+    found = ending(ctx)
+    assert (None if found is None else found.is_warning) == (None if text is None else is_warning)
+    capsys.readouterr()
+    _show_endings(ctx)
+    written, warned = capsys.readouterr()
+    assert text is None or text in (warned if is_warning else written).replace("\n", " ")
+    assert text is not None or (written, warned) == ("", "")
+    assert (warned == "") != is_warning
