@@ -110,7 +110,7 @@ _CURES = {
     "image_too_many_pixels": "download: {max_pixels: …}",
     "download_rate_limited": "later: the domain wants no more requests now; download: {max_wait_seconds: …}",
     "download_http_429": "later: the server wants fewer requests; download: {max_wait_seconds: …}",
-    "opt_out": "the site forbids it",
+    "opt_out": "the owner forbids training, raw/downloads has the words; download: {opt_outs: …}",
     "robots_txt_unreachable": "later: the site's robots.txt cannot be read now",
     "robots_txt": "the site forbids it",
 }
