@@ -48,6 +48,7 @@ CUT_TESTS = ("tests/numeric/test_selection.py", "tests/selection/test_judging.py
 CONSERVATION_TESTS = ("tests/flow/test_flow.py",)
 STALENESS_TESTS = ("tests/stores/test_store.py",)
 TAKEDOWN_TESTS = ("tests/operations/test_takedown.py",)
+SUMMARY_TESTS = ("tests/operations/test_summaries.py", "tests/outputs/test_summary_counts.py")
 PURGE = "    for holder in holders:\n        holder.purge(ctx, tables, takedown)\n"
 
 MUTANTS = (
@@ -142,6 +143,27 @@ MUTANTS = (
         "        certificate |= holder.certified(ctx, tables, takedown)",
         "        pass",
         TAKEDOWN_TESTS,
+    ),
+    Mutant(
+        "takedown: a withdrawn release keeps its summary",
+        "curation_assets/operations/releases.py",
+        "        remove_path(summaries_folder(release))\n",
+        "",
+        SUMMARY_TESTS,
+    ),
+    Mutant(
+        "summary: a tenth of the domains is rounded down",
+        "dbt_like_sql/summary/domains.sql",
+        "(domains + 9) // 10",
+        "domains // 10",
+        SUMMARY_TESTS,
+    ),
+    Mutant(
+        "summary: a draft counts as an answer",
+        "curation_assets/outputs/summary/document.py",
+        'in ("missing", "to confirm")',
+        'in ("missing",)',
+        SUMMARY_TESTS,
     ),
 )
 

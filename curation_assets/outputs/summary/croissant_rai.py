@@ -7,7 +7,7 @@ import polars as pl
 
 from curation_assets.outputs.summary import phrases
 from curation_assets.outputs.summary.document import Form
-from curation_assets.outputs.summary.facts import Answer, Facts, Section, automatic
+from curation_assets.outputs.summary.facts import Answer, Facts, Section, automatic, braced
 
 #: Values that RAI recommends for dataCollectionType, by how a source was obtained.
 COLLECTION_TYPES = {
@@ -66,7 +66,7 @@ def _life_cycle(facts: Facts) -> list[Answer]:
         ),
         automatic(
             "dataCollectionRawData",
-            "{count} sources: " + ", ".join(names).replace("{", "{{").replace("}", "}}") + ".",
+            "{count} sources: " + braced(", ".join(names)) + ".",
             count=facts.number("kept_sources"),
             tables=[facts.counted("sources", "source", "rows", "kept")],
         ),
@@ -108,7 +108,7 @@ def _fairness(facts: Facts) -> list[Answer]:
     return [
         automatic(
             "dataBiases",
-            text.replace("{", "{{").replace("}", "}}") + (f" {said}" if said else "") + " ({kept} of {rows} rows.)",
+            braced(text + (f" {said}" if said else "")) + " ({kept} of {rows} rows.)",
             kept=facts.number("kept"),
             rows=facts.number("rows"),
             tables=[facts.counted(name, *facts.counts[name].columns[:3]) for name in shifts],

@@ -4,7 +4,7 @@ import polars as pl
 
 from curation_assets.outputs.summary import phrases
 from curation_assets.outputs.summary.document import Form, version_of
-from curation_assets.outputs.summary.facts import Answer, Facts, Number, Section, automatic
+from curation_assets.outputs.summary.facts import Answer, Facts, Number, Section, automatic, braced
 
 BILLION = 1_000_000_000
 TEXT_BINS = ((BILLION, "less than 1 billion tokens"), (10_000 * BILLION, "1 billion to 10 trillion tokens"))
@@ -129,7 +129,7 @@ def _image_types(facts: Facts, images: Number) -> Answer:
     text += f"Media types of what was fetched: {', '.join(known) or 'not recorded'}; what the images show is not in a "
     draft = automatic(
         "Images: types of content",
-        (text + "release.").replace("{", "{{").replace("}", "}}") + " {images} images.",
+        braced(text + "release.") + " {images} images.",
         images=images,
         tables=[facts.counted("content_types", "content_type", "rows", "kept", "kept_image_bytes")],
     )

@@ -187,3 +187,8 @@ def files_of(name: str) -> tuple[str, ...]:
 def quoted(text: str) -> str:
     """A text as SQL writes it."""
     return "'" + text.replace("'", "''") + "'"
+
+
+def braced(text: object) -> str:
+    """A text inside a format: its braces stand for themselves."""
+    return str(text).replace("{", "{{").replace("}", "}}")

@@ -6,7 +6,8 @@ from typing import Any
 
 import polars as pl
 
-from curation_assets.outputs.summary.facts import Answer, Facts, Number, automatic, quoted
+from curation_assets.audit.ledger import ledger_facts
+from curation_assets.outputs.summary.facts import Answer, Facts, Number, automatic, braced, quoted
 
 #: How a source may have been obtained, as a pool declares it.
 OBTAINED = ("public", "licensed", "private", "user_data", "synthetic", "crawled", "other")
@@ -24,19 +25,14 @@ def _source_answer(facts: Facts, source: Mapping[str, Any]) -> Answer:
     name = source["name"]
     is_it = f"source = {quoted(name)}"
     period = period_of(source)
-    text = [f"{_braced(name)}: {{kept}} rows kept of {{rows}}, {{image_bytes}} bytes of images, {{words}} words"]
-    text += [_braced(f"{label} {source[key]}") for label, key in (("link", "url"), ("licence", "licence"),
+    text = [f"{braced(name)}: {{kept}} rows kept of {{rows}}, {{image_bytes}} bytes of images, {{words}} words"]
+    text += [braced(f"{label} {source[key]}") for label, key in (("link", "url"), ("licence", "licence"),
              ("text of the licence", "licence_url")) if source.get(key)]  # fmt: skip
     text += [f"collected {period}"] if period else []
-    text += [_braced(source["description"])] if source.get("description") else []
+    text += [braced(source["description"])] if source.get("description") else []
     numbers = {"kept": "kept", "rows": "rows", "image_bytes": "kept_image_bytes", "words": "kept_words"}
     made: dict[str, Number] = {key: facts.number(column, "sources", is_it) for key, column in numbers.items()}
     return automatic(f"Source {name}", "; ".join(text) + ".", made, basis="release.json: about.sources")
-
-
-def _braced(text: object) -> str:
-    """A text inside a format: its braces stand for themselves."""
-    return str(text).replace("{", "{{").replace("}", "}}")
 
 
 def period_of(source: Mapping[str, Any]) -> str:
@@ -113,7 +109,7 @@ def synthetic(facts: Facts) -> list[Answer]:
         automatic(
             "Generated captions",
             "Text: of {kept} kept rows {generated} have a generated caption, which exports with --captions chosen use. "
-            "Models: " + models_text(models),
+            "Models: " + braced(models_text(models)),
             generated=facts.number("kept", "captions", "starts_with(caption_source, 'generated')"),
             kept=facts.number("kept"),
             tables=[facts.counted("captions", "caption_source", "rows", "kept")],
@@ -128,7 +124,7 @@ def models_text(models: Iterable[Mapping[str, Any]]) -> str:
         f"{one['address']} at {one['revision']} (weights sha256 {one.get('weights_sha256') or 'unknown'})"
         for one in models
     )
-    return _braced("; ".join(dict.fromkeys(found)) or "none") + "."
+    return ("; ".join(dict.fromkeys(found)) or "none") + "."
 
 
 def signals(facts: Facts) -> Answer:
@@ -136,7 +132,7 @@ def signals(facts: Facts) -> Answer:
     kinds = facts.counts["signals"]["kind"].to_list()
     return automatic(
         "Reservations found",
-        f"Kinds of signal on record: {_braced(', '.join(kinds) or 'none')}; per kind, rows, refused rows, and when "
+        f"Kinds of signal on record: {braced(', '.join(kinds) or 'none')}; per kind, rows, refused rows, and when "
         "each was checked first and last. {refused} rows in all were refused by their site and are not in the data. "
         "Of what was fetched {checks} images are looked at again each night; what may no longer be used is shown to a "
         "person, who takes it down.",
@@ -168,17 +164,16 @@ def _value(value: Any) -> str:
 
 def policy(facts: Facts) -> Answer:
     """The cuts, and every reason with its rows."""
-    from curation_assets.audit.ledger import ledger_facts
-
     chosen, _, profile, _ = ledger_facts(facts.release.ledger)
     steps = "; then ".join(f"{_amount(one)} by {one.rank_by}" for one in chosen.steps)
+    licences = f" with licence {', '.join(chosen.licences)}" if chosen.licences else ""
     text = (
-        f"Policy {chosen.name} ({chosen.version[:12]}) of profile {profile} kept, of what could be read: {steps}. "
-        f"{chosen.description}".strip()
-    )
+        f"Policy {chosen.name} ({chosen.version[:12]}) of profile {profile} kept, of what could be read{licences}: "
+        f"{steps}. {chosen.description}"
+    ).strip()
     return automatic(
         "Selection and filtering",
-        _braced(text) + " It was fitted on {fitted} rows. {kept} rows kept of {rows}: every reason is in the table.",
+        braced(text) + " It was fitted on {fitted} rows. {kept} rows kept of {rows}: every reason is in the table.",
         fitted=facts.said("pool_size", file="cuts.json"),
         kept=facts.number("kept"),
         rows=facts.number("rows"),
@@ -197,7 +192,7 @@ def models(facts: Facts) -> Answer:
     """Models behind the verdicts."""
     columns = ("table", "address", "revision", "weights_sha256")
     found = ("; ".join(f"{one['table']}: " + models_text([one]) for one in facts.release.models)) or "none."
-    return automatic("Models that scored the data", found.replace("{{", "{").replace("}}", "}"),
+    return automatic("Models that scored the data", found,
                      basis=f"release.json: models ({', '.join(columns)})")  # fmt: skip
 
 
@@ -224,9 +219,9 @@ def decontamination(facts: Facts) -> Answer:
         is_it = f"reason = {quoted('benchmark:' + one['benchmark'])}"
         numbers[f"dropped{index}"] = facts.number("rows", "reasons", is_it)
         texts.append(
-            _braced(f"{one['benchmark']}@sha256:{one['sha256']}: ")
+            braced(f"{one['benchmark']}@sha256:{one['sha256']}: ")
             + f"{{items{index}}} items, {{found{index}}} rows found, {{dropped{index}}} dropped, by "
-            + _braced(", ".join(one["methods"].values()))
+            + braced(", ".join(one["methods"].values()))
             + f"; of {{rows{index}}} rows {{rows_not_compared{index}}} could not be compared"
         )
     return automatic("Decontamination", "Checked against " + ". ".join(texts) + ".", numbers, basis=basis)
