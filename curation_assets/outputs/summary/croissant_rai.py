@@ -51,7 +51,8 @@ def _life_cycle(facts: Facts) -> list[Answer]:
     fetched = facts.about.get("download")
     kinds = {COLLECTION_TYPES[one["obtained"]] for one in facts.sources(*COLLECTION_TYPES)}
     kinds |= {"Web Scraping"} if fetched else set()
-    names = [name for name in facts.counts["sources"]["source"].to_list() if name]
+    names = facts.counts["sources"]["source"].drop_nulls().to_list()
+    more = ", …" if len(names) > phrases.SHOWN_SOURCES else ""
     return [
         _renamed("dataCollection", phrases.download(facts)),
         automatic("dataCollectionType", "; ".join(sorted(kinds)) or "Others", basis="release.json: about"),
@@ -66,7 +67,7 @@ def _life_cycle(facts: Facts) -> list[Answer]:
         ),
         automatic(
             "dataCollectionRawData",
-            "{count} sources: " + braced(", ".join(names)) + ".",
+            "{count} sources: " + braced(", ".join(names[: phrases.SHOWN_SOURCES])) + more + ".",
             count=facts.number("kept_sources"),
             tables=[facts.counted("sources", "source", "rows", "kept")],
         ),

@@ -11,7 +11,7 @@ from curation_assets.outputs.summary.facts import Answer, Facts, Number, automat
 
 #: How a source may have been obtained, as a pool declares it.
 OBTAINED = ("public", "licensed", "private", "user_data", "synthetic", "crawled", "other")
-SHOWN_SOURCES = 20  # that are not described: a column of the input may name one in each row
+SHOWN_SOURCES = 20  # by name: a column of the input may name another in each row
 WORDS_PER_TOKEN = 0.75  # of English prose in the usual sub-word vocabularies; fewer in other languages
 
 
