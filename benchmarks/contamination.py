@@ -111,58 +111,60 @@ def rows_of(images: list[Image.Image], descriptor: Any) -> pl.DataFrame:
     return rows.with_columns(copy_descriptor=pl.Series(list(descriptor.describe_images(images))))
 
 
+Counted = tuple[str, str, int, int, int]  # half, of what, images, dropped, dropped or near
+
+
+def counted(data: Path, descriptor: Any, *, with_crops: bool) -> Iterator[Counted]:
+    """What is found per kind of change and half, and among unrelated images."""
+    known = list(photographs(data))
+    coco = [(key, file) for source, key, file in known if source == "coco2017"]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "coco.tar"
+        with tarfile.open(path, "w") as tar:
+            for key, file in coco:
+                member = tarfile.TarInfo(f"{key}.jpg")
+                member.size = len(file)
+                tar.addfile(member, io.BytesIO(file))
+        items = read_benchmark("coco", path, words=13, with_crops=with_crops, descriptor=descriptor)
+    own = pl.Series([f"coco.tar/{key}.jpg" for key, _ in coco])
+    half = np.array([("choosing", "reporting")[zlib.crc32(f"half {key}".encode()) % 2] for key, _ in coco])
+    for change, make in CHANGES.items():
+        images = [make(decode_image(file), np.random.default_rng(zlib.crc32(key.encode()))) for key, file in coco]
+        found = find_in_benchmarks(rows_of(images, descriptor), items, 13)
+        is_own = found["item"].eq_missing(own).to_numpy()
+        drops = is_own & found["drop_reason"].is_not_null().to_numpy()
+        for name in ("choosing", "reporting"):
+            here = half == name
+            yield name, change, int(here.sum()), int(drops[here].sum()), int(is_own[here].sum())
+    flickr = (file for source, _, file in known if source != "coco2017")
+    for kind, files in (("unrelated photographs", flickr), ("unrelated web images", web_images(data))):
+        counts = np.zeros(3, dtype=np.int64)
+        for images in decoded(files):
+            found = find_in_benchmarks(rows_of(images, descriptor), items, 13)
+            counts += len(images), found["drop_reason"].count(), found["item"].count()
+        n, dropped, near = counts.tolist()
+        yield "all", kind, n, dropped, near
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--profile", help="of a role copy_descriptor; without it PDQ alone compares")
     options = parser.parse_args()
     descriptor = load_engine(COPY_ROLE, load_profile(options.profile)) if options.profile else None
-    known = list(photographs(options.data))
-    coco = [(key, data) for source, key, data in known if source == "coco2017"]
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "coco.tar"
-        with tarfile.open(path, "w") as tar:
-            for key, data in coco:
-                member = tarfile.TarInfo(f"{key}.jpg")
-                member.size = len(data)
-                tar.addfile(member, io.BytesIO(data))
-        items = read_benchmark("coco", path, words=13, descriptor=descriptor)
-    methods = "pdq" if descriptor is None else "pdq, sscd"
-    records = []
-    for change, make in CHANGES.items():
-        images = [make(decode_image(data), np.random.default_rng(zlib.crc32(key.encode()))) for key, data in coco]
-        found = find_in_benchmarks(rows_of(images, descriptor), items, 13)
-        own = pl.Series([f"coco.tar/{key}.jpg" for key, _ in coco])
-        half = pl.Series([("choosing", "reporting")[zlib.crc32(f"half {key}".encode()) % 2] for key, _ in coco])
-        is_own = found["item"].eq_missing(own)
-        table = pl.DataFrame(
-            {
-                "half": half,
-                "found": found["drop_reason"].is_not_null() & is_own,
-                "near": is_own,
-                "bits": found["distance"],
-            }
-        )
-        for name, part in sorted(table.partition_by("half", as_dict=True).items()):
-            records.append((methods, name[0], change, part.height, int(part["found"].sum()), int(part["near"].sum())))
-    flickr = [data for source, _, data in known if source != "coco2017"]
-    for kind, files in (("unrelated photographs", iter(flickr)), ("unrelated web images", web_images(options.data))):
-        counts = np.zeros(3, dtype=np.int64)  # images, dropped, dropped or near
-        for images in decoded(files):
-            found = find_in_benchmarks(rows_of(images, descriptor), items, 13)
-            counts += len(images), found["drop_reason"].count(), found["item"].count()
-        records.append((methods, "all", kind, *counts.tolist()))
+    by = "pdq" if descriptor is None else "pdq, sscd"
     lines = []
-    for method, half, change, n, hits, near in records:
-        low, high = wilson_interval(hits / n, n)
-        lines.append(
-            {"methods": method, "half": half, "of": change, "n": n, "dropped": hits, "share": round(hits / n, 5),
-             "low": round(low, 5), "high": round(high, 5), "dropped_or_near": near}
-        )  # fmt: skip
+    for methods, with_crops in ((by, True), (f"{by}, no crops and frames", False)):
+        for half, change, n, dropped, near in counted(options.data, descriptor, with_crops=with_crops):
+            low, high = wilson_interval(dropped / n, n)
+            lines.append(
+                {"methods": methods, "half": half, "of": change, "n": n, "dropped": dropped,
+                 "share": round(dropped / n, 5), "low": round(low, 5), "high": round(high, 5), "dropped_or_near": near}
+            )  # fmt: skip
     table = pl.DataFrame(lines)
     if RESULTS.is_file():
-        before = pl.read_csv(RESULTS).filter(pl.col("methods") != methods)
-        table = pl.concat([before, table.cast(before.schema)]) if before.height else table
+        before = pl.read_csv(RESULTS, schema=table.schema)
+        table = pl.concat([before.filter(~pl.col("methods").is_in(table["methods"].implode())), table])
     table.sort("methods", "half", maintain_order=True).write_csv(RESULTS)
     with pl.Config(tbl_rows=-1, tbl_width_chars=160, fmt_str_lengths=40):
         print(table)

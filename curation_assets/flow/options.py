@@ -124,7 +124,8 @@ class FlowOptions(Options):
         default=13, ge=5, unit="words", description="In a row, that a caption shares with a text of a benchmark; or 8."
     )
     decontaminate_crops: Switch = setting(
-        default=True, description="Hash benchmarks' images as cropped and framed, too: some .2 s an image, once."
+        default=True,
+        description="Hash benchmarks' images as cropped, framed, written upon, too: .1 to 1 s an image, once.",
     )
     policies: tuple[str, ...] | None = setting(
         default=None, description="Policies that judge the pool; null: all whose signals it runs."

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from PIL import Image, ImageOps
+from PIL import Image, ImageDraw, ImageOps
 
 from curation_assets.numeric.identity import u64_of_hex
 from curation_assets.numeric.ngrams import ngram_hashes
@@ -30,6 +30,8 @@ PDQ_BITS, PDQ_WORDS = 256, 4
 #: (150 photographs), and of a quarter beyond 31.
 TURNS = tuple(Image.Transpose)
 FRAMES = tuple((share, colour) for share in (0.025, 0.04, 0.055) for colour in ("white", "black"))  # of the longer side
+#: Top of a band, as a share of the height: half transparent grey, BAND_SIZE, has the effect of a line of text.
+BANDS, BAND_SIZE = (0.03, 0.9), (0.7, 0.07)  # width and height, of the image's
 #: Side of a crop → how many places it has from left to right, and from top to bottom: chosen on one half of
 #: benchmarks/contamination.py's photographs, so that PDQ finds 95 % of crops of at least 80 % of the area.
 CROPS = {0.97: 3, 0.945: 5, 0.92: 6, 0.9: 6}
@@ -58,8 +60,13 @@ def bytes_digest(sha256: str) -> str:
 
 
 def view_of(number: int) -> str:
-    """What the `number`th hash of an image is of: as it is, turned, framed, cropped."""
-    for name, count in (("as it is", 1), ("turned", len(TURNS)), ("framed", len(FRAMES))):
+    """What the `number`th hash of an image is of: as it is, turned, framed, written upon, cropped."""
+    for name, count in (
+        ("as it is", 1),
+        ("turned", len(TURNS)),
+        ("framed", len(FRAMES)),
+        ("written upon", len(BANDS)),
+    ):
         if number < count:
             return name
         number -= count
@@ -67,7 +74,7 @@ def view_of(number: int) -> str:
 
 
 def views(image: Image.Image, *, with_crops: bool = True) -> Iterator[Image.Image]:
-    """An image as copies of it look: as it is, turned and mirrored; with a frame, and cropped (`view_of` in order)."""
+    """An image as copies of it look, in the order of `view_of`; without crops, frames and texts, as it is and turned."""
     yield image
     yield from map(image.transpose, TURNS)
     if not with_crops:
@@ -76,6 +83,11 @@ def views(image: Image.Image, *, with_crops: bool = True) -> Iterator[Image.Imag
     image.thumbnail((CROPPED_FROM_PX, CROPPED_FROM_PX))
     for share, colour in FRAMES:
         yield ImageOps.expand(image, max(1, round(max(image.size) * share)), fill=colour)
+    wide, high = (round(length * share) for length, share in zip(image.size, BAND_SIZE, strict=True))
+    for share in BANDS:
+        left, top, banded = (image.width - wide) // 2, round(image.height * share), image.copy()
+        ImageDraw.Draw(banded).rectangle((left, top, left + wide, top + high), fill="#808080")
+        yield Image.blend(image, banded, 0.5)
     for side, places in CROPS.items():
         width, height = (max(1, round(length * side)) for length in image.size)
         first = 0.0 if places > 3 else 0.12

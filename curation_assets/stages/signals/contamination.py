@@ -49,7 +49,7 @@ CONTAMINATION_SCHEMA = pl.Schema(
         "item": pl.String(),
         "method": pl.String(),  # bytes, pdq, copy or caption
         "distance": pl.Float64(),  # bytes: 0; pdq: bits; copy: 1 − cosine; caption: share of its runs not shared
-        "view": pl.String(),  # pdq, copy: how the benchmark's image is nearest: as it is, turned, framed, cropped
+        "view": pl.String(),  # pdq, copy: how the benchmark's image is nearest, a word of `view_of`
         DROP_REASON: pl.String(),  # benchmark:NAME of rows that policies leave out; null for others, near ones too
     }
 )
