@@ -74,7 +74,7 @@ def view_of(number: int) -> str:
 
 
 def views(image: Image.Image, *, with_crops: bool = True) -> Iterator[Image.Image]:
-    """An image as copies of it look, in the order of `view_of`; without crops, frames and texts, as it is and turned."""
+    """An image as copies of it look, in the order of `view_of`; `with_crops` false: as it is and turned."""
     yield image
     yield from map(image.transpose, TURNS)
     if not with_crops:
