@@ -34,7 +34,7 @@ from tests.support.ray_cluster import RayCluster, ray_cluster
 
 CURATE = [sys.executable, "-c", "from curation_assets.cli import main; main()"]
 POOLS = {"demo": ("scenes", "embedded"), "photos": ("noisy", "photos")}  # → (name, profile)
-TIMED = re.compile(r"^raw/downloads|_runs$|^downstream/.*seconds|^downstream/report$")  # hold times or costs
+TIMED = re.compile(r"^raw/(downloads|provenance)|_runs$|^downstream/.*seconds|^downstream/report$")  # times, costs
 PHOTO_OPTIONS = {"duplicates": True, "fraction": 0.25, "distil": False, "downstream": False}
 POLL_SECONDS = 0.2
 KILLED_AFTER_SECONDS = 20.0  # of work of the second node

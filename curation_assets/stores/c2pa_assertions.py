@@ -29,11 +29,14 @@ def training_entries(data: bytes) -> list[tuple[str, str]]:
 
     Raises ValueError, with a reason, for manifests that cannot be followed.
     """
-    if not _STORE.search(data):
+    boxes = _manifests(data)
+    if not _STORE.search(data if boxes is None else boxes):
         return []
     assertions = _by_library(data)
     if assertions is None:
-        assertions = list(_assertions(_manifests(data)))
+        if boxes is None:
+            raise ValueError("manifests of this format are read by c2pa-python: install the extra c2pa")
+        assertions = list(_assertions(boxes))
     return [entry for assertion in assertions for entry in _entries(assertion)]
 
 
@@ -73,11 +76,13 @@ def _by_library(data: bytes) -> list[Any] | None:
 # -- without the library ----------------------------------------------------------------------------------------------
 
 
-def _manifests(data: bytes) -> bytes:
-    """The JUMBF boxes of a file: of a JPEG joined from its APP11 segments (ISO 19566-5, §D.2)."""
+def _manifests(data: bytes) -> bytes | None:
+    """The JUMBF boxes of a file: of a JPEG joined from its APP11 segments (ISO 19566-5, §D.2); None where its format is
+    not followed here.
+    """
     parts = image_parts(data)
     if parts is None:
-        raise ValueError("manifests of this format are read by c2pa-python: install the extra c2pa")
+        return None
     joined: list[bytes] = []
     for name, part in parts:
         if name == "APP11" and part.startswith(b"JP") and len(part) >= 16:

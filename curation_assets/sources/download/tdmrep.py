@@ -28,7 +28,7 @@ class TdmRules:
         """The first rule whose location matches (the report's "most specific match is the first in sequence")."""
         if self._problem is not None:
             return [Signal(KIND, f"unreadable: {self._problem}", where, is_no=False)]
-        path = path_of(url)
+        path = path_of(url) if self._rules else ""
         value = next((value for pattern, value in self._rules if pattern.matches(path)), None)
         return [] if value is None else [Signal(KIND, value, where, is_no=value.startswith("1"))]
 
