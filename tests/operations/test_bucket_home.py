@@ -205,11 +205,14 @@ def test_a_takedown_leaves_no_byte_in_any_version(bucket, tmp_path, machines) ->
     stale = [path for path in first.rglob("*.parquet") if _quotes(path.read_bytes())]
     assert stale
     machines("two")
+    curate("summary", "r1", "--home", URL)
+    assert any(key.endswith("/r1.summary/eu-gpai/domains.csv") for key in bucket.keys("home/releases/"))
     curate("takedown", "add", "--url", CANARY_URL, "--home", URL)
     shown = curate("takedown", "apply", "--home", URL)
     assert "0 still hold something" in shown
     assert re.search(r"[1-9]\d* earlier versions removed", shown)
     assert _versions_with_canary(bucket) == []
+    assert not any("/r1.summary/" in key for key in bucket.keys("home/releases/"))
     machines("one")
     open_home(home_of(URL))
     assert [path for path in stale if path.is_file() and "/source/" not in str(path)] == []
