@@ -25,7 +25,7 @@ from curation_assets.core.errors import StoreError
 from curation_assets.core.settings import load_settings
 from curation_assets.core.table_names import LEDGER, SUBSETS
 from curation_assets.defs.launch import prepare_instance
-from curation_assets.defs.releases import partitions_name, record_releases, releases_key
+from curation_assets.defs.releases import partitions_name, record_releases, releases_key, summary_key
 from curation_assets.defs.takedown import withdraw_denied
 from curation_assets.evaluation.training_sets import _subset_file
 from curation_assets.flow.context import PoolContext
@@ -549,6 +549,24 @@ def test_dagster_shows_releases_and_their_withdrawal(ctx: PoolContext) -> None:
     (record, _) = instance.fetch_materializations(key, limit=2, ascending=False).records[::-1]
     metadata = record.asset_materialization.metadata  # type: ignore[union-attr]
     assert metadata["use instead"].value == "v1.1"
+
+
+def test_dagster_shows_where_the_rows_of_a_release_come_from(ctx: PoolContext) -> None:
+    release = release_of(ctx)
+    record_releases(ctx.settings, "photos")
+    instance = prepare_instance(ctx.settings)
+    assert instance.get_materialized_partitions(summary_key("photos")) == {"v1"}
+    event = instance.get_latest_materialization_event(summary_key("photos"))
+    assert event is not None
+    metadata = event.asset_materialization.metadata  # type: ignore[union-attr]
+    kept = pl.read_parquet(release.ledger).filter(pl.col("verdict").cast(pl.String) == "kept")
+    rows = pl.read_parquet(release.folder / "provenance.parquet").join(
+        kept.select(pl.col("shard").cast(pl.String), "source_row"), on=["shard", "source_row"], how="semi"
+    )
+    shown = {one.data["domain"]: one.data["rows"] for one in metadata["domains"].records}  # type: ignore[union-attr]
+    assert shown == dict(rows["domain"].value_counts().iter_rows())
+    assert metadata["kept"].value == rows.height
+    assert [one.data for one in metadata["sources"].records] == [{"source": "photos", "rows": 24, "kept": 6}]
 
 
 def test_the_commands(ctx: PoolContext) -> None:

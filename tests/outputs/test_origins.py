@@ -1,0 +1,46 @@
+"""The section "Where it comes from" of the report."""
+
+from pathlib import Path
+
+import polars as pl
+
+from curation_assets.core.table_names import LEDGER, PROVENANCE
+from curation_assets.outputs.report.origins import origins_of
+from tests.support.lineage_pools import finished_photos
+
+
+def test_the_section_has_what_a_count_of_the_tables_gives(tmp_path: Path) -> None:
+    ctx = finished_photos(tmp_path / "home")
+    shown = origins_of(ctx)
+    assert shown is not None
+    groups = {group["title"]: group for group in shown["groups"]}
+    rows = ctx.store.scan(PROVENANCE).collect()
+    policies = sorted(path.stem for path in ctx.store.folder_path(LEDGER).glob("*.parquet"))
+    kept = {}
+    for name in policies:
+        ledger = pl.read_parquet(ctx.store.folder_path(LEDGER) / f"{name}.parquet")
+        place = ledger.filter(pl.col("verdict").cast(pl.String) == "kept").select(
+            pl.col("shard").cast(pl.String), "source_row"
+        )
+        kept[name] = rows.join(place, on=["shard", "source_row"], how="semi")
+    languages = groups["Languages of the captions"]
+    assert languages["columns"][0] == "rows of the pool"
+    assert sorted(languages["columns"][1:]) == policies
+    expected = dict(rows["language"].value_counts().iter_rows())
+    for language, (of_pool, *of_policies) in languages["rows"]:
+        code = None if language == "unknown" else language
+        assert of_pool == expected.pop(code)
+        for name, count in zip(languages["columns"][1:], of_policies, strict=True):
+            assert count == kept[name].filter(pl.col("language").eq_missing(code)).height
+    assert expected == {}
+    domains = groups["Domains of kept rows"]
+    for domain, counts in domains["rows"]:
+        assert counts == [kept[name].filter(pl.col("domain") == domain).height for name in domains["columns"]]
+    assert groups["Signals of owners on training and licences"]["rows"] == []
+    assert all(group["picture"].startswith("data:image/png") for group in groups.values() if group["rows"])
+
+
+def test_a_pool_without_a_ledger_has_no_section(tmp_path: Path) -> None:
+    ctx = finished_photos(tmp_path / "home")
+    ctx.store.remove(LEDGER)
+    assert origins_of(ctx) is None
