@@ -9,6 +9,7 @@ import functools
 import math
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import date
 from typing import Annotated, Any, Literal, TypeVar, Union, dataclass_transform, get_args, get_origin
 
 from pydantic import AfterValidator, AllowInfNan, BeforeValidator, ConfigDict, Field, Strict, ValidationError
@@ -28,6 +29,8 @@ Whole = Annotated[int, Strict()]  # true is no number
 Number = Annotated[int, Strict()] | Annotated[float, Strict(), AllowInfNan(False)]  # 1 stays 1, which hashes see
 Threshold = Annotated[int, Strict()] | Annotated[float, Strict(), AfterValidator(_no_nan)]  # infinite ones too
 Switch = Annotated[bool, Strict()]
+#: '2025-01' or '2025-01-31'; YAML reads the second as a date.
+Day = Annotated[str, BeforeValidator(lambda given: given.isoformat() if isinstance(given, date) else given)]
 
 
 def _switched(value: Any) -> Any:

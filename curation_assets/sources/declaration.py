@@ -23,7 +23,17 @@ from curation_assets.core.settings import (
     named_profile,
     working_copy,
 )
-from curation_assets.core.validation import Switch, Whole, build, check_known, checked, content_of, fields_of, setting
+from curation_assets.core.validation import (
+    Day,
+    Switch,
+    Whole,
+    build,
+    check_known,
+    checked,
+    content_of,
+    fields_of,
+    setting,
+)
 from curation_assets.core.yaml_files import read_yaml
 from curation_assets.sources.all_options import PoolOptions
 from curation_assets.sources.base import Offered, Source, source_of, sources_in_order
@@ -57,8 +67,8 @@ class DeclaredSource:
     licence: str | None = setting(default=None, description="Of rows that bring none: an SPDX id.")
     licence_url: str | None = setting(default=None, description="Page of that licence.")
     obtained: Obtained | None = setting(default=None, description="How its owner came by it.")
-    collected_from: str | None = setting(default=None, description="First day or month of its collection: 2025-01.")
-    collected_to: str | None = setting(default=None, description="Last day or month of its collection.")
+    collected_from: Day | None = setting(default=None, description="First day or month of its collection: 2025-01.")
+    collected_to: Day | None = setting(default=None, description="Last day or month of its collection.")
     description: str = setting(default="", description="For people.")
 
     def __post_init__(self) -> None:

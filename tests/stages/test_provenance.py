@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 from curation_assets.cli import app
 from curation_assets.core.settings import Settings, load_settings
 from curation_assets.core.table_names import DOWNLOADS, PROVENANCE, REGISTERED_SHARDS, SAMPLES
+from curation_assets.core.validation import build
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.run_table import run_with_upstream
@@ -158,6 +159,9 @@ def test_columns_are_named_on_the_command_line_and_can_be_refused(tmp_path: Path
 def test_sources_are_declared_once_each_with_days_or_months() -> None:
     with pytest.raises(ValueError, match="collected_from must be a day or month"):
         DeclaredSource("a", collected_from="last year")
+    assert (
+        build(DeclaredSource, yaml.safe_load("{name: a, collected_to: 2025-01-31}"), "x").collected_to == "2025-01-31"
+    )
 
 
 NO = "http://ns.useplus.org/ldf/vocab/DMI-PROHIBITED"
