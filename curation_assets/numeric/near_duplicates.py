@@ -46,6 +46,8 @@ def nearest_hashes(hashes: np.ndarray, known: np.ndarray, max_distance: int) -> 
     if len(hashes) and len(known):
         for left, right in _sharing_a_band(np.asarray(hashes, np.uint64), np.asarray(known, np.uint64), max_distance):
             differing = _differing(hashes[left], known[right])
+            close = np.flatnonzero(differing <= max_distance)  # few: all else is for these
+            left, right, differing = left[close], right[close], differing[close]
             order = np.lexsort((right, differing, left))
             left, right, differing = left[order], right[order], differing[order]
             is_first = np.diff(left, prepend=-1) != 0
@@ -88,7 +90,8 @@ def _band(hashes: np.ndarray, band: int) -> np.ndarray:
 
 def _differing(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Bits in which rows of (N, W) hashes differ."""
-    return np.bitwise_count(left ^ right).sum(axis=1, dtype=np.int64)
+    counts = np.bitwise_count(left ^ right)  # (N, W)
+    return sum((counts[:, word].astype(np.int64) for word in range(1, counts.shape[1])), counts[:, 0].astype(np.int64))
 
 
 def cosine_pairs(
