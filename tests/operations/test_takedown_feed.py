@@ -17,8 +17,11 @@ import webdataset as wds
 from typer.testing import CliRunner
 
 from curation_assets.cli import app
+from curation_assets.core.settings import load_settings
+from curation_assets.core.table_names import PROVENANCE
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
+from curation_assets.flow.run_table import run_with_upstream
 from curation_assets.operations.releases import create_release, verify_release
 from curation_assets.operations.takedown import begin_takedown, finish_takedown
 from curation_assets.operations.takedown_feeds import fetched_feed
@@ -30,13 +33,14 @@ from curation_assets.outputs.exports.webdataset import export_webdataset
 from curation_assets.outputs.holders import EXPORT_FLAG
 from curation_assets.outputs.options import OutputsOptions
 from curation_assets.outputs.registry import ExportRecord, record_export, recorded_exports
-from curation_assets.sources.declaration import load_pool, save_pool
+from curation_assets.sources.declaration import add_pool, load_pool, save_pool
 from curation_assets.stores.denylist import Denylist, add_entries, add_to_denylist, normalised
 from curation_assets.stores.releases import list_releases
 from curation_assets.stores.subsets import read_subset, read_subset_npy, write_subset_npy
 from curation_assets.stores.takedown_feed import MAX_LINE, read_feed, write_feed
+from tests.support.hostile_sources import tar_bytes
 from tests.support.killing import Killed, killed_at_rename
-from tests.support.lineage_pools import bring_up_to_date, finished_photos
+from tests.support.lineage_pools import bring_up_to_date, finished_photos, jpeg
 
 EXPORTS = {"webdataset": export_webdataset, "hf": export_huggingface, "npy": export_npy, "keys": export_keys}
 
@@ -386,6 +390,41 @@ def test_only_whole_exports_are_rewritten(tmp_path: Path) -> None:
         tar.addfile(tarfile.TarInfo("more.txt"), io.BytesIO())
     refused(changed, r"00000000\.tar is not what")
     assert take_out(home, with_manifest()) == subset.sample_ids[:1]
+
+
+def test_a_creator_leaves_the_credits_and_all_files_of_an_export(tmp_path: Path) -> None:
+    creators = ["Ann", "Eve\nof two lines", None, "=Ann()"]
+    members = {}
+    for number, creator in enumerate(creators):
+        members |= {f"{number}.jpg": jpeg(number), f"{number}.txt": f"a caption of number {number}".encode()}
+        facts = {"author": creator, "page_url": f"https://site{number}.example/page", "license": "cc0-1.0"}
+        members[f"{number}.json"] = json.dumps(facts).encode()
+    (tmp_path / "tars").mkdir()
+    (tmp_path / "tars" / "0.tar").write_bytes(tar_bytes(members))
+    settings = load_settings(tmp_path / "home", "embedded")
+    add_pool(settings, "p", tmp_path / "tars")
+    ctx = PoolContext.open(settings, "p")
+    run_with_upstream(ctx, PROVENANCE)
+    rows = ctx.store.scan(PROVENANCE).collect()
+    write_subset_npy(tmp_path / "all.npy", sorted(rows["sample_id"]))
+    for name, kind, value, taken in (
+        ("webdataset", "creator", "ann", {0}),
+        ("hf", "domain", "site1.example", {0, 1}),  # the creator is on the list already
+        ("npy", "creator", "=ann()", {0, 1, 3}),
+    ):
+        out = tmp_path / name
+        EXPORTS[name](find_subset(ctx, str(tmp_path / "all.npy")), out)  # type: ignore[operator]
+        add_to_denylist(other := tmp_path / "other", [(kind, value)])  # type: ignore[list-item]
+        ids = {rows["sample_id"][at] for at in taken}
+        assert set(take_out(other, out)) == ids
+        credited = pl.read_csv(out / "CREDITS.csv")
+        left = [at for at in range(4) if at not in taken]
+        assert sorted(credited["sample_id"]) == sorted(rows["sample_id"][at] for at in left)
+        assert checked_manifest(out)["credited"] == len(left)
+        texts = [path.read_bytes() for path in out.rglob("*") if path.suffix in (".tar", ".csv", ".json")]
+        needles = [f"site{at}.example".encode() for at in taken]
+        assert not any(needle in text for needle in needles for text in texts)
+        assert take_out(other, out) == []
 
 
 def test_an_export_of_this_home_stays_whole_for_verify(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from curation_assets.core.json_files import read_json
+from curation_assets.outputs.exports.credits import CREDITS
 from curation_assets.outputs.exports.lists import KEYS
 from curation_assets.outputs.exports.manifest import MANIFEST, MISSING
 from curation_assets.outputs.exports.subset import MISSING_SCHEMA, missing_counts
@@ -30,7 +31,7 @@ from curation_assets.stores.manifest import utc_now
 from curation_assets.stores.parquet import read_parquet
 from curation_assets.stores.subsets import read_subset_npy, write_subset_npy
 from curation_assets.stores.tar_writing import rewrite_tar
-from curation_assets.stores.text_tables import write_text_table
+from curation_assets.stores.text_tables import read_rows, unescaped, write_text_table
 
 _ADVICE = "name the folder of an export (webdataset, hf or npy), whole and as it was written"
 _HEADING = "\n## Taken down\n"
@@ -150,6 +151,9 @@ def _found(folder: Path, manifest: Mapping[str, Any], denylist: Denylist) -> set
         if compared:
             rows = read_parquet(path, columns=[column, *compared]).rename({column: "sample_id"})
             found.update(rows.filter(denylist.denied(rows))["sample_id"])
+    if (folder / CREDITS).is_file():
+        rows = unescaped(read_rows(_file(folder, CREDITS), empty_is_null=True))
+        found.update(rows.filter(denylist.denied(rows))["sample_id"])
     return found
 
 
@@ -168,6 +172,8 @@ def _rewrite(folder: Path, manifest: dict[str, Any], ids: Collection[str], flag:
     left = [one for one in read_subset_npy(folder / SAMPLE_IDS) if one not in taken]
     write_subset_npy(folder / SAMPLE_IDS, left)
     _edit(folder / "sizes.json", lambda sizes: {name: counts[name] for name in sizes})
+    if (folder / CREDITS).is_file():
+        manifest["credited"] = _filter_credits(folder / CREDITS, taken)
     card = folder / "README.md"
     if card.is_file():
         text = card.read_text(encoding="utf-8").partition(_HEADING)[0]
@@ -224,6 +230,14 @@ def _filter_table(path: Path, column: str, taken: Collection[str]) -> int:
             if kept.num_rows:
                 writer.write_table(kept)
     return count
+
+
+def _filter_credits(path: Path, taken: Collection[str]) -> int:
+    rows = read_rows(path, empty_is_null=True)
+    kept = rows.filter(~pl.col("sample_id").is_in(list(taken)))
+    with replacing(path) as temporary:
+        write_text_table(kept, temporary, raw=True, suffix=".csv")
+    return kept.height
 
 
 def _edit(path: Path, change: Any) -> None:
