@@ -22,6 +22,7 @@ def spdx_of(text: str | None, url: str | None = None) -> str | None:
     'CC BY 4.0', 'cc-by-4.0' and 'https://creativecommons.org/licenses/by/4.0/' are cc-by-4.0. None without a text or a
     page that is known. (SPDX, the list in the package `packaging`.)
     """
+    text = None if text == "NOASSERTION" else text  # SPDX's word for unknown
     for given in (text, url):
         found = None if given is None else _of_page(given) or (given is text and _of_name(given)) or None
         if found is not None:
@@ -41,6 +42,8 @@ def _of_page(url: str) -> str | None:
 
 
 def _of_name(text: str) -> str | None:
+    if expression := _known(text.strip()):  # also of several: MIT AND CC-BY-4.0
+        return expression
     name = re.sub(r"[\s_]+", "-", text.strip().lower())
     name = _VERSION.sub(r"-\1", name)  # cc-by4.0
     aliases = {"cc0": _CC0, "cc-0": _CC0, "cc-zero": _CC0, "cc0-1": _CC0, "apache-2": "apache-2.0"}

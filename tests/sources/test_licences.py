@@ -29,6 +29,8 @@ def test_one_licence_has_one_identifier(text: str) -> None:
         ("http://creativecommons.org/licenses/by-sa/3.0/at/", "cc-by-sa-3.0-at"),
         ("https://creativecommons.org/licenses/by-nc/2.0/", "cc-by-nc-2.0"),
         ("MIT", "mit"),
+        ("CC-BY-4.0 AND MIT", "cc-by-4.0 and mit"),
+        ("NOASSERTION", None),
         ("All rights reserved", "All rights reserved"),
         ("4", "4"),
         ("((", "(("),
