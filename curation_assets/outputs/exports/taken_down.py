@@ -204,7 +204,7 @@ def _add_missing(folder: Path, manifest: Mapping[str, Any], taken: Collection[st
     path, schema = folder / MISSING, pl.Schema(MISSING_SCHEMA)
     before = pl.DataFrame(schema=schema)
     if path.is_file():
-        before = pl.read_csv(path, separator="\t", schema=schema, quote_char=None)
+        before = pl.read_csv(path, separator="\t", schema=schema, quote_char=None, glob=False)
     listed = pl.DataFrame({"sample_id": read_subset_npy(folder / SAMPLE_IDS)}, schema={"sample_id": pl.String})
     new = listed.filter(
         pl.col("sample_id").is_in(list(taken)), ~pl.col("sample_id").is_in(before["sample_id"].implode())
