@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
 from curation_assets.stores.images import ImageRejected, decode_image
 from curation_assets.stores.text_tables import read_lines
@@ -47,12 +48,17 @@ class HashList:
         import pdqhash
 
         try:
-            pixels = np.asarray(decode_image(data))
+            image = decode_image(data)
         except ImageRejected:
             return False
-        turned, quality = pdqhash.compute_dihedral(pixels)  # eight times (256,) of 0 and 1: turned and mirrored
+        found, quality = pdqhash.compute(np.asarray(image))
         if quality < PDQ_QUALITY:
             return False
+        # of turned pixels: what `compute_dihedral` makes of the hash alone lies beyond PDQ_DISTANCE for one in four
+        turned = [
+            found,
+            *(pdqhash.compute(np.asarray(image.transpose(turn)))[0] for turn in Image.Transpose),
+        ]  # 8 × 256
         words = np.packbits(np.array(turned, dtype=np.uint8), axis=1).view(">u8").astype(np.uint64)  # (8, 4)
         distances = np.bitwise_count(self.pdq[:, None] ^ words).sum(axis=2)  # (M, 8)
         return bool((distances <= PDQ_DISTANCE).any())

@@ -18,6 +18,7 @@ from curation_assets.numeric.personal_data import passes_iban, passes_luhn, pers
 from curation_assets.scoring.parameters import with_parameters
 from curation_assets.stores.hash_lists import read_hash_lists
 from curation_assets.world.pool import plant_pool, render
+from tests.support.photos import read_photos
 
 
 def jpeg(image: Image.Image, quality: int = 90) -> bytes:
@@ -152,3 +153,15 @@ def test_probabilities_out_of_range_are_refused() -> None:
         get_method("nsfw").function([Image.new("RGB", (1, 1))] * 2, Odd())
     with pytest.raises(ValueError, match="fills no role 'safety_classifier'"):
         load_engine("safety_classifier", load_profile("embedded"))
+
+
+def test_every_turned_or_mirrored_photograph_of_a_list_is_found(tmp_path: Path) -> None:
+    photos = read_photos(12)
+    path = tmp_path / "list.txt"
+    path.write_text("\n".join(f"pdq:{pdq_of(photo.convert('RGB'))}" for photo in photos.values()))
+    listed = read_hash_lists([path])
+    for key, photo in photos.items():
+        for turn in Image.Transpose:
+            saved = io.BytesIO()
+            photo.convert("RGB").transpose(turn).save(saved, "JPEG", quality=90)
+            assert listed.matches(saved.getvalue()), (key, turn)

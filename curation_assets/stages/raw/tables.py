@@ -87,7 +87,7 @@ def _source_of_shard(ctx: PoolContext, shard: str | None) -> Any:
 def _samples_config(ctx: PoolContext, shard: str | None) -> Any:
     config = asdict(ctx.pool.download.limits)
     listed = hash_list_of(ctx.pool)
-    return config | {"hash_list": listed.digest} if listed else config
+    return config | {"hash_list": listed.digest, "turned": "pixels"} if listed else config
 
 
 def _downloads(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
