@@ -14,7 +14,7 @@ from curation_assets.audit.ledger import ledger_facts, recorded_columns, signal_
 from curation_assets.audit.lookup import shards_of
 from curation_assets.core.plain_json import plain
 from curation_assets.core.settings import Settings
-from curation_assets.core.table_names import LEDGER, SAMPLES
+from curation_assets.core.table_names import LEDGER, PROVENANCE, SAMPLES
 from curation_assets.numeric.identity import is_sample_id, to_u64_pair
 from curation_assets.selection.left_out import left_out_words
 from curation_assets.sources.declaration import list_pools
@@ -26,6 +26,17 @@ from curation_assets.stores.shard_store import ShardStore, check_in_version, fol
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _MISTYPED = re.compile(r"[0-9A-Fa-f]{32}|[0-9A-Fa-f]{64}")  # an id or hash in capitals
 MAX_BYTES_KEPT = 4 << 20  # of a file of versions, compressed: some 27,000 shards
+_ORIGIN = (
+    "source",
+    "licence",
+    "licence_url",
+    "creator",
+    "source_url",
+    "domain",
+    "language",
+    "fetched_at",
+    "rights_signals",
+)
 _FACTS = ("sample_id", "shard", "source_row", "url", "caption", "width", "height", "image_sha256", "original_sha256")
 
 
@@ -114,10 +125,20 @@ def _explain_in(pool: str, store: ShardStore, kind: str, identifier: str) -> lis
                 "pool": pool,
                 **{name: row[name] for name in _FACTS},
                 "raw": {"status": row["status"], "reason": row["reason"]},
+                "origin": _origin(store, *position),
                 "policies": _newest_of_each_version(mine),
             }
         )
     return records
+
+
+def _origin(store: ShardStore, shard: str, source_row: int) -> dict[str, Any]:
+    """What is known of where a row comes from; empty before raw/provenance is made."""
+    if shard not in store.partitions(PROVENANCE):
+        return {}
+    rows = store.read(PROVENANCE, shard, ["source_row", *_ORIGIN])
+    row = rows.filter(pl.col("source_row") == source_row).drop("source_row")
+    return {name: value for name, value in row.row(0, named=True).items() if value} if row.height else {}
 
 
 def _ledger_folders(store: ShardStore) -> Iterator[Path]:

@@ -47,6 +47,11 @@ def _show(explanation: dict[str, Any]) -> None:
             show(f"  {name:<13} {explanation[name]}")
     raw = explanation["raw"]
     show(f"  raw           {raw['status']}" + (f": {raw['reason']}" if raw["reason"] else ""))
+    origin = {name: value for name, value in explanation["origin"].items() if isinstance(value, str)}
+    if origin:
+        show("  from          " + ", ".join(f"{name} {value}" for name, value in origin.items()))
+    for signal in explanation["origin"].get("rights_signals", ()):
+        show(f"  declared      {signal['kind']} {signal['value']} ({signal['where']})")
     if not explanation["policies"]:
         show("  No ledger yet: `curate run " + explanation["pool"] + "` writes it.")
         return

@@ -156,6 +156,16 @@ def test_columns_are_named_on_the_command_line_and_can_be_refused(tmp_path: Path
     assert "--creator-column" in wrong.output
 
 
+def test_why_shows_where_a_row_comes_from(tmp_path: Path) -> None:
+    settings = load_settings(tmp_path / "home", "embedded")
+    add_pool(settings, "p", written(tmp_path, "captions"))
+    sample_id = provenance(made(settings))["sample_id"][0]
+    shown = run(["why", sample_id, "--home", str(settings.home)])
+    assert "source flickr, licence cc-by-4.0, creator Ann, source_url https://www.a.co.uk/p" in shown.output
+    found = json.loads(run(["why", sample_id, "--json", "--home", str(settings.home)]).output)
+    assert found[0]["origin"]["domain"] == "a.co.uk"
+
+
 def test_sources_are_declared_once_each_with_days_or_months() -> None:
     with pytest.raises(ValueError, match="collected_from must be a day or month"):
         DeclaredSource("a", collected_from="last year")
