@@ -361,7 +361,7 @@ def test_scenes_with_downloads_and_trainings_are_the_same_in_a_bucket(bucket, tm
         computed(home, "scenes")
         computed(home, "scenes")
     on_disk, in_bucket = content(tmp_path / "disk", "scenes"), content(URL, "scenes")
-    assert_same(on_disk, in_bucket, but=r"^filtered/ledger/|^raw/downloads|_runs |^downstream/.*seconds")
+    assert_same(on_disk, in_bucket, but=r"^filtered/ledger/|^raw/(downloads|provenance)|_runs |^downstream/.*seconds")
     assert any(key.endswith(".tar") for key in bucket.keys("home/work/scenes/downloads/"))
     machines("two")
     assert computed(URL, "scenes") == []
