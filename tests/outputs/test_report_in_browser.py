@@ -167,6 +167,9 @@ def test_a_page_fits_its_window_and_draws_every_picture(
     assert len(images) >= 10
     assert [alt for alt, drawn in images if not drawn] == []
     assert page.evaluate(OVERLAPPING) == []
+    if name == "report":  # where rows come from, with a plot and a table for the three hosts
+        assert page.evaluate("document.querySelectorAll('#origins img').length") >= 3
+        assert page.evaluate("document.querySelector('#origins').innerText").count("host") >= 3
 
 
 @pytest.mark.parametrize("width", [DESKTOP, PHONE])
