@@ -146,6 +146,8 @@ NEEDED = {
     "release create": ["icc", "v1"],
     "release show": ["v1"],
     "release diff": ["v1", "v2"],
+    "summary": ["v1"],
+    "evaluate contamination": ["v1", "--against", "x"],
     "export": ["webdataset", "icc", "--out", "x"],
     "why": ["ab" * 16],
     "annotate sample": ["--out", "x"],

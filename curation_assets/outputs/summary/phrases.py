@@ -54,7 +54,7 @@ def undeclared_answers(facts: Facts) -> list[Answer]:
     return [
         Answer(
             f"How source {name}{more} was obtained",
-            f"`curate pool set POOL` sources: an entry {name} with obtained, url, licence and period",
+            f"`sources:` in the declaration of the pool: an entry {name} with obtained, url, licence and period",
             "missing",
         )
         for name in names[:SHOWN_SOURCES]
