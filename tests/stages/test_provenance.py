@@ -156,6 +156,16 @@ def test_columns_are_named_on_the_command_line_and_can_be_refused(tmp_path: Path
     assert "--creator-column" in wrong.output
 
 
+def test_a_profile_without_a_language_identifier_leaves_languages_unknown(tmp_path: Path) -> None:
+    profile = tmp_path / "bare.yaml"
+    profile.write_text("name: bare\nroles: {}\n")
+    settings = load_settings(tmp_path / "home", str(profile))
+    add_pool(settings, "p", written(tmp_path, "captions"))
+    rows = provenance(made(settings))
+    assert rows["language"].null_count() == rows.height == 4
+    assert rows["licence"].to_list() == EXPECTED["licence"]
+
+
 def test_why_shows_where_a_row_comes_from(tmp_path: Path) -> None:
     settings = load_settings(tmp_path / "home", "embedded")
     add_pool(settings, "p", written(tmp_path, "captions"))

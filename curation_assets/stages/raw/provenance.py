@@ -20,8 +20,8 @@ ROLE = "language_identifier"
 MAX_DOMAIN_CHARACTERS = 253  # RFC 1035
 
 
-def provenance_table() -> Table:
-    """The table."""
+def provenance_table(ctx: PoolContext) -> Table:
+    """The table. Of a profile without a language identifier, only languages that the source brings are known."""
     return Table(
         name=PROVENANCE,
         grain="shard",
@@ -30,7 +30,7 @@ def provenance_table() -> Table:
         description="One row per row of raw/samples: source, licence, creator, page, domain, language, when it was "
         "fetched, and the opt-out signals of its owner.",
         compute=_rows,
-        needs=Needs(roles=(ROLE,)),
+        needs=Needs(roles=(ROLE,) if ROLE in ctx.profile.roles else ()),
         config=lambda ctx, shard: [_of_source(source) for source in _sources(ctx.pool).values()],
         continues=SAMPLES,
         shown=Shown(kinds=("polars",)),
@@ -50,7 +50,8 @@ def _rows(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     registered, downloads = ctx.store.read(REGISTERED_SHARDS, shard), ctx.store.read(DOWNLOADS, shard)
     columns = ["sample_id", "shard", "source_row", "caption", "url", "image_bytes", "reason"]
     samples = ctx.store.read(SAMPLES, shard, columns)
-    return provenance_rows(ctx.pool, registered, downloads, samples, ctx.engines([ROLE])[ROLE])
+    identifier = ctx.engines([ROLE])[ROLE] if ROLE in ctx.profile.roles else None
+    return provenance_rows(ctx.pool, registered, downloads, samples, identifier)
 
 
 def provenance_rows(
@@ -58,7 +59,7 @@ def provenance_rows(
     registered: pl.DataFrame,
     downloads: pl.DataFrame,
     samples: pl.DataFrame,
-    identifier: LanguageIdentifier,
+    identifier: LanguageIdentifier | None,
 ) -> pl.DataFrame:
     """Grain: one row per row of raw/samples, in its order (PROVENANCE_SCHEMA). The three tables have the same rows.
 
@@ -121,7 +122,9 @@ def _domain(url: str) -> str | None:
     return domain if 0 < len(domain) <= MAX_DOMAIN_CHARACTERS else None
 
 
-def _languages(captions: pl.Series, identifier: LanguageIdentifier) -> pl.Series:
-    """ISO 639 code of each caption; null for a blank one."""
+def _languages(captions: pl.Series, identifier: LanguageIdentifier | None) -> pl.Series:
+    """ISO 639 code of each caption; null for a blank one, and without an identifier."""
+    if identifier is None:
+        return pl.Series([None] * len(captions), dtype=pl.String)
     languages, _ = identifier.identify_languages(captions.to_list())
     return pl.Series([language or None for language in languages], dtype=pl.String)

@@ -63,7 +63,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
             "kept, dropped (reason) or failed (reason)."
         ),
     )
-    yield provenance_table()
+    yield provenance_table(ctx)
     yield Table(
         name=LOOKUP,
         grain="pool",
