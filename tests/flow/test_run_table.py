@@ -1,5 +1,6 @@
 """One table brought up to date: bad shards are named and kept apart, checks block or warn, finished shards stay."""
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,12 +13,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from curation_assets.core.settings import load_settings
+from curation_assets.core.table_names import DOWNLOADS, SAMPLES
 from curation_assets.flow import run_table as run_table_module
 from curation_assets.flow.context import PoolContext
+from curation_assets.flow.freshness import upstream_code_digest
+from curation_assets.flow.graph import tables_of
 from curation_assets.flow.run_table import checks_of, keys_of, run_table, run_with_upstream
 from curation_assets.flow.table import Needs, Shown, Table, TableCheck, Trainings
 from curation_assets.sources.declaration import add_pool, add_world_pool
-from tests.support.lineage_pools import jpeg, write_tar
+from tests.support.lineage_pools import finished_photos, jpeg, write_tar
 
 SHARDS = ["tiny-000000", "tiny-000001", "tiny-000002"]
 
@@ -291,3 +295,13 @@ def test_a_table_with_all_it_rests_on_stops_at_the_first_problem(
     with pytest.raises(ValueError, match=r"^signals/b: only 0.0% of the rows"):
         run_with_upstream(ctx, "filtered/c")
     assert computed == ["raw/a", "signals/b"]
+
+
+def test_columns_that_no_fit_reads_leave_frozen_tables_as_they_are(tmp_path: Path) -> None:
+    def digest(version: str, table: str = DOWNLOADS) -> str:
+        return upstream_code_digest({table: [json.dumps([version, "settings", []], sort_keys=True)]})
+
+    assert tables_of(finished_photos(tmp_path / "home"))[DOWNLOADS].version == "2"
+    assert digest("2") == digest("1")
+    assert digest("3") != digest("1")
+    assert digest("2", SAMPLES) != digest("1", SAMPLES)
