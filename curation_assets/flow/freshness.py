@@ -133,7 +133,7 @@ def _upstream_code(ctx: PoolContext, table: Table) -> str:
 
 #: Table → how the JSON of a version begins that only added columns which no fit reads, and of the version before it:
 #: what was fitted before stays frozen.
-_SAME_VALUES = {DOWNLOADS: ('["2"', '["1"')}
+_SAME_VALUES: Mapping[str, tuple[str, str]] = {DOWNLOADS: ('["2"', '["1"')}
 
 
 def upstream_code_digest(upstream: Mapping[str, Iterable[str]]) -> str:
