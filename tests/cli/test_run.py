@@ -53,7 +53,7 @@ def test_libraries_of_models_are_loaded_early_where_a_run_is_sure_to_need_them(
     [
         ({"downstream": False}, None, False),
         ({"downstream": True}, "it has no evaluation set", True),
-        ({"downstream": True, "evaluation_set": "split:0.3"}, "per trainer; `curate evaluate compare photos`", False),
+        ({"downstream": True, "evaluation_set": "split:0.3"}, "per trainer; `curate evaluate compare photos", False),
     ],
 )
 def test_a_table_states_at_the_end_of_a_run_what_was_trained(

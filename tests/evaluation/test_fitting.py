@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -130,6 +130,16 @@ train(Path(sys.argv[1]), kill)
 """
 
 
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """As in the killed process: sums of floats depend on the number of threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("one_thread")
 def test_a_killed_process_is_resumed_by_another(tmp_path: Path) -> None:
     file = tmp_path / "training.safetensors"
     run = subprocess.run(
