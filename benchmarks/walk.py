@@ -1,4 +1,4 @@
-"""Walks: which of our files are gone through from a registered row to its verdict, and for an option, a model, a click.
+"""Walks: which of our files a registered row enters on its way to its verdict, and for an option, a model, a click.
 
     python benchmarks/walk.py [--package FOLDER]
 
@@ -24,7 +24,7 @@ from typing import Any
 WALKS = {
     "row": ("register_shard", "judge", "selection/"),  # a shard's rows are registered; rows get verdicts
     "option": ("load_pool", "policies_of", "flow/"),  # the declaration is read; who cuts reads `fraction`
-    "address": ("load_engine", "load", "engines/"),  # a role is asked for; its file loads what the address names
+    "address": ("load_engine", "load", "engines/"),  # the role of a model; its file loads what the address names
     "click": ("build_definitions", "register_shard", ""),
 }
 POOL = "texts"

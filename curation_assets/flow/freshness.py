@@ -142,5 +142,5 @@ def upstream_code_digest(upstream: Mapping[str, Iterable[str]]) -> str:
     for name, made in upstream.items():
         if name != REGISTERED_SHARDS:
             now, before = _SAME_VALUES.get(name, ("", ""))
-            versions[name] = sorted(one.replace(now, before, 1) for one in made)
+            versions[name] = sorted({one.replace(now, before, 1) for one in made})  # half a pool may be of either
     return config_sha256(versions)

@@ -298,10 +298,11 @@ def test_a_table_with_all_it_rests_on_stops_at_the_first_problem(
 
 
 def test_columns_that_no_fit_reads_leave_frozen_tables_as_they_are(tmp_path: Path) -> None:
-    def digest(version: str, table: str = DOWNLOADS) -> str:
-        return upstream_code_digest({table: [json.dumps([version, "settings", []], sort_keys=True)]})
+    def digest(*versions: str, table: str = DOWNLOADS) -> str:
+        return upstream_code_digest({table: [json.dumps([one, "settings", []], sort_keys=True) for one in versions]})
 
     assert tables_of(finished_photos(tmp_path / "home"))[DOWNLOADS].version == "2"
     assert digest("2") == digest("1")
+    assert digest("1", "2") == digest("1"), "of a pool that is brought up to date shard by shard"
     assert digest("3") != digest("1")
-    assert digest("2", SAMPLES) != digest("1", SAMPLES)
+    assert digest("2", table=SAMPLES) != digest("1", table=SAMPLES)
