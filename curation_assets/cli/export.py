@@ -35,10 +35,16 @@ def export(
     license: Annotated[str | None, typer.Option("--license", help="Licence of the data, for the card (hf).")] = None,
     max_samples: Annotated[int | None, typer.Option(help="Entries per tar (webdataset).")] = None,
     max_bytes: Annotated[int | None, typer.Option(help="Bytes per tar or Parquet file.")] = None,
+    batches: Annotated[
+        str | None,
+        typer.Option(help="concept: every --batch-size entries are a batch that covers many concepts (webdataset)."),
+    ] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Entries of a batch of --batches.")] = None,
+    keep: Annotated[float | None, typer.Option(help="Share of a super-batch that is its batch (--batches).")] = None,
     validation: Annotated[
         int | None, typer.Option(help="So many samples, drawn by image, go to OUT/validation, the rest to OUT/train.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the draw for --validation.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of the draw for --validation, and of --batches.")] = 0,
     home: HomeOption = None,
 ) -> None:
     """Export a subset for trainers and catalogues, with a manifest of hashes.
@@ -72,8 +78,11 @@ def export(
     if validation is not None:
         check_new(out, folder=True)
         parts = {out / part.part: part for part in split_subset(located, validation, seed)}
+    if batches is None and (batch_size or keep):
+        raise ValueError("--batch-size and --keep are of --batches concept")
+    in_batches = {"batches": batches, "batch_size": batch_size, "keep": keep, "seed": seed if batches else None}
     for folder, part in parts.items():
-        chosen.write(part, folder, license=license, max_samples=max_samples, max_bytes=max_bytes)
+        chosen.write(part, folder, license=license, max_samples=max_samples, max_bytes=max_bytes, **in_batches)
         _show_written(folder)
 
 

@@ -31,6 +31,7 @@ from curation_assets.sources.options import SourceOptions
 from curation_assets.sources.shards import discover_shards
 from curation_assets.stores.images import ImageRejected, decode_image, printable, read_member, tar_index
 from curation_assets.stores.objects import MAX_AGE_SECONDS, open_home
+from curation_assets.stores.provenance import PROVENANCE_SCHEMA
 from curation_assets.stores.shard_store import ShardStore
 
 
@@ -148,8 +149,8 @@ class PoolContext:
         """
         if self.pool.has_images or method in SourceOptions.of(self).given_signals:
             return []
-        there = {*TEXT_COLUMNS, *FlowOptions.of(self).given, *self.pool.numbers}
-        return [name for name in columns if name not in there]
+        there = {*TEXT_COLUMNS, *FlowOptions.of(self).given, *self.pool.numbers, *PROVENANCE_SCHEMA}
+        return [name for name in columns if name not in there and "." not in name]
 
     def _chosen(self, stage: str) -> list[Method]:
         """The methods of a stage by options and profile, with values or without; teachers by option `teachers`."""

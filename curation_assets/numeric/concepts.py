@@ -9,6 +9,9 @@ import numpy as np
 
 PADDED = re.compile(r"([,.;:?!])")  # gets blanks around it
 BLANKS = re.compile(r"[\t\r\n]")
+#: Thai, Lao, Tibetan, Myanmar, Khmer; kana; Han.
+UNSPACED = re.compile(r"[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff]")
+SHORTEST = 3  # letters of a noun
 WORD = re.compile(r"[^\W\d_][\w'’-]*")  # begins with a letter
 
 
@@ -43,6 +46,30 @@ class EntryMatcher:
         lengths = np.fromiter((len(numbers) for numbers in found), np.int64, len(found))
         flat = np.fromiter((number for numbers in found for number in numbers), np.int64, int(lengths.sum()))
         return Matches(np.repeat(np.arange(len(found)), lengths), flat, len(found))
+
+
+def nouns_of(lemmas: Iterable[str]) -> list[str]:
+    """Nouns of WordNet that can be concepts: three letters or more, no stop words ("a" and "in" are nouns there)."""
+    from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
+
+    return [word for word in lemmas if len(word) >= SHORTEST and word not in ENGLISH_STOP_WORDS]
+
+
+def concepts_of(
+    captions: Sequence[str], nouns: Sequence[str], objects: Iterable[Sequence[str] | None] | None = None
+) -> list[list[str]]:
+    """(N,) captions, and labels of detected objects → concepts of each, every one once and sorted.
+
+    Of a label with synonyms ("logo, emblem") the first counts.
+    """
+    matches = EntryMatcher(nouns).match(captions)
+    found: list[set[str]] = [set() for _ in captions]
+    for row, item in zip(matches.row.tolist(), matches.item.tolist(), strict=True):
+        found[row].add(nouns[item])
+    if objects is not None:
+        for names, labels in zip(found, objects, strict=True):
+            names.update(label.partition(",")[0].lower() for label in labels or [])
+    return [sorted(names) for names in found]
 
 
 class Matches(NamedTuple):
@@ -84,6 +111,20 @@ def limit_of_tail(counts: np.ndarray, tail_share: float) -> float:
         return 1.0
     share = np.cumsum(used) / used.sum()
     return float(used[min(int(np.searchsorted(share, tail_share)), len(used) - 1)])
+
+
+def tail_share_of(counts: np.ndarray, limit: float) -> float:
+    """Share of all matches that entries of at most `limit` captions hold: the inverse of `limit_of_tail`, in [0, 1].
+
+    [1, 1, 2, 6] at t = 2: .4.
+    """
+    return float(counts[counts <= limit].sum() / max(counts.sum(), 1))
+
+
+def with_spaced_characters(text: str) -> str:
+    """Blanks around each character of scripts that write no blanks between words (Han, kana, Thai, Lao, Khmer, …), so
+    that n-grams of words become n-grams of characters there."""
+    return UNSPACED.sub(r" \g<0> ", text)
 
 
 def keep_probabilities(matches: Matches, counts: np.ndarray, limit: float) -> tuple[np.ndarray, np.ndarray]:

@@ -6,6 +6,7 @@ import json
 import shutil
 import tarfile
 import threading
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 import webdataset as wds
 import yaml
-from open_clip_train.data import filter_no_caption_or_no_image
+from open_clip_train.data import filter_no_caption_or_no_image, get_wds_dataset
+from open_clip_train.params import parse_args as open_clip_args
 from PIL import Image
 from typer.testing import CliRunner
 
@@ -27,6 +29,8 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import materialise_table
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.run_table import run_with_upstream
+from curation_assets.numeric.concept_batches import choose_batch
+from curation_assets.numeric.identity import draw_keys
 from curation_assets.operations.takedown import begin_takedown, finish_takedown
 from curation_assets.outputs.exports import manifest
 from curation_assets.outputs.exports.croissant import InvalidCroissantError, check_croissant
@@ -53,6 +57,7 @@ from tests.support.lineage_pools import (
     jpeg,
     write_tar,
 )
+from tests.support.tiny_wordnet import write_wordnet
 
 
 @pytest.fixture(scope="module")
@@ -591,6 +596,96 @@ def test_command(ctx: PoolContext, tmp_path: Path) -> None:
         run = CliRunner().invoke(app, ["export", *bad, *home], env={"COLUMNS": "400"})
         assert run.exit_code == 1
         assert said in run.output
+
+
+# -- batches by concepts
+
+
+@pytest.fixture(scope="module")
+def wild(tmp_path_factory: pytest.TempPathFactory) -> Subset:
+    """60 images, of which one is no longer there; dogs are everywhere, the other nouns are rare."""
+    home, folder = tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("tars")
+    nouns = ["dog", "kite", "city", "goose", "crowd"]
+    captions = [f"a {nouns[0 if number % 3 else number % 5]} numbered {number}" for number in range(60)]
+    write_tar(
+        folder / "0.tar", [(f"{n:03d}", f"http://h.example/{n}", text, jpeg(n)) for n, text in enumerate(captions)]
+    )
+    write_wordnet(home / "wordnet")
+    settings = load_settings(home, "embedded")
+    add_pool(settings, "wild", folder, roles={"wordnet": f"path:{home / 'wordnet'}"})
+    ctx = PoolContext.open(settings, "wild")
+    run_with_upstream(ctx, "raw/samples", "raw/provenance")
+    return all_of(ctx, home / "all.npy")
+
+
+def test_every_so_many_entries_are_the_batch_that_the_formula_chooses(wild: Subset, tmp_path: Path) -> None:
+    options = {"batches": "concept", "batch_size": 8, "keep": 0.4, "max_samples": 20}
+    out = export_webdataset(wild, tmp_path / "out", **options)
+    content = manifest_of(out)
+    tars = sorted(out.glob("*.tar"))
+    samples = list(wds.WebDataset([str(tar) for tar in tars], shardshuffle=False))
+    facts = content["subset"]["batches"]  # type: ignore[index]
+    # 60 entries in super-batches of 20, in two passes (1 / .4, rounded)
+    assert (facts["batches"], facts["passes"], len(samples)) == (6, 2, 48)
+    assert json.loads((out / "sizes.json").read_text()) == {tar.name: 16 for tar in tars}  # tars end with batches
+    assert len(tars) == 3
+    ids = wild.rows["sample_id"].to_list()
+    concepts = {row["sample_id"]: [row["caption"].split()[1]] for row in wild.rows.to_dicts()}
+    for number in range(2):
+        order = sorted(ids, key=lambda one: draw_keys([one], f"concept_batches:0:{number}")[0])
+        for start in range(0, 60, 20):
+            chosen = choose_batch([concepts[one] for one in order[start : start + 20]], 8)
+            place = (number * 3 + start // 20) * 8
+            written = [one["__key__"].partition("-")[0] for one in samples[place : place + 8]]
+            assert written == [order[start + position] for position in chosen]
+            held = Counter(one["txt"].decode().split()[1] for one in samples[place : place + 8])
+            assert held == Counter(concepts[order[start + position]][0] for position in chosen)
+    assert len({one["__key__"] for one in samples}) == 48
+    counts = content["counts"]
+    unchosen = read_missing(out)
+    assert set(unchosen["reason"]) == {"in_no_batch"}
+    assert counts["asked"] == 60 == counts["written"] + unchosen.height  # type: ignore[index]
+    assert counts["entries"] == 48  # type: ignore[index]
+    again = export_webdataset(wild, tmp_path / "again", **options)
+    assert [tar.read_bytes() for tar in tars] == [(again / tar.name).read_bytes() for tar in tars]
+    other = export_webdataset(wild, tmp_path / "other", **options, seed=1)
+    assert [tar.read_bytes() for tar in tars] != [(other / tar.name).read_bytes() for tar in tars]
+
+
+def test_an_unchanged_open_clip_reads_the_batches(wild: Subset, tmp_path: Path) -> None:
+    out = export_webdataset(wild, tmp_path / "out", batches="concept", batch_size=8, keep=0.4, max_samples=16)
+    tars = sorted(out.glob("*.tar"))
+    args = open_clip_args(["--val-data", f"{out}/{{{tars[0].stem}..{tars[-1].stem}}}.tar", "--val-num-samples", "48"])
+    args.batch_size, args.workers, args.world_size, args.distributed = 8, 0, 1, False
+    data = get_wds_dataset(args, lambda image: np.asarray(image.resize((4, 4))), False, tokenizer=lambda text: [text])
+    batches = [[text[0] if isinstance(text, list | tuple) else text for text in texts] for _, texts in data.dataloader]
+    expected = [one["txt"].decode() for one in wds.WebDataset([str(tar) for tar in tars], shardshuffle=False)]
+    assert [len(batch) for batch in batches] == [8] * 6
+    assert [text for batch in batches for text in batch] == expected
+
+
+def test_batches_that_cannot_be(wild: Subset, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="has 60 entries, and a batch 100"):
+        export_webdataset(wild, tmp_path / "out", batches="concept", batch_size=100)
+    with pytest.raises(ValueError, match="keep must be in"):
+        export_webdataset(wild, tmp_path / "out", batches="concept", batch_size=8, keep=1.5)
+    with pytest.raises(ValueError, match="batches must be concept"):
+        export_webdataset(wild, tmp_path / "out", batches="words")
+    run = CliRunner().invoke(
+        app, ["export", "webdataset", "x", "--out", str(tmp_path / "o"), "--home", str(tmp_path), "--keep", "0.5"]
+    )
+    assert run.exit_code == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_image_that_is_gone_is_in_no_batch(wild: Subset, tmp_path: Path) -> None:
+    rows = wild.rows.with_columns(
+        pl.when(pl.int_range(pl.len()) == 0).then(pl.lit("0" * 64)).otherwise("image_sha256").alias("image_sha256")
+    )
+    out = export_webdataset(replace(wild, rows=rows), tmp_path / "out", batches="concept", batch_size=8, keep=1.0)
+    missing = read_missing(out)
+    assert missing.filter(pl.col("reason") == "image_changed")["sample_id"].to_list() == [rows["sample_id"][0]]
+    assert manifest_of(out)["counts"]["entries"] == 56  # type: ignore[index]
 
 
 # -- where samples come from

@@ -12,6 +12,12 @@ import polars as pl
 import webdataset as wds
 
 from curation_assets.flow.context import PoolContext
+from curation_assets.outputs.exports.batches import (
+    BATCH_SIZE,
+    KEPT_OF_SUPER_BATCH,
+    rows_in_batches,
+    rows_with_copies,
+)
 from curation_assets.outputs.exports.croissant import webdataset_croissant, write_croissant
 from curation_assets.outputs.exports.formats import export_format
 from curation_assets.outputs.exports.manifest import Export, exporting
@@ -34,6 +40,10 @@ def export_webdataset(
     *,
     max_samples: int = MAX_SAMPLES_PER_SHARD,
     max_bytes: int = MAX_BYTES_PER_SHARD,
+    batches: str | None = None,
+    batch_size: int = BATCH_SIZE,
+    keep: float = KEPT_OF_SUPER_BATCH,
+    seed: int = 0,
 ) -> Path:
     """Write the subset as tars `00000000.tar` … of at most `max_samples` entries and about `max_bytes` bytes.
 
@@ -41,23 +51,36 @@ def export_webdataset(
     the same sample has the same key in every export. The same subset gives the same bytes. Beside each tar lie
     img2dataset's table and `_stats.json`; `sizes.json` counts entries per tar (open_clip reads it).
     GIF, BMP and 16-bit grey, which trainings leave out or misread, become PNG (`reencoded` in the manifest).
-    Samples whose image is missing or no longer the one that was scored are listed in missing.tsv. Raises ValueError
-    as `exporting`.
+    Samples whose image is missing or no longer the one that was scored are listed in missing.tsv.
+
+    `batches="concept"`: every `batch_size` consecutive entries are one batch, chosen by its concepts from
+    `batch_size / keep` (`numeric/concept_batches.py`), and tars end with batches. So many passes of other orders
+    (`seed`) are made that there are about as many entries as without. Samples in no batch: missing.tsv (`in_no_batch`).
+    Raises ValueError as `exporting`, and where the subset has fewer entries than a batch.
     """
-    for name, value in (("max_samples", max_samples), ("max_bytes", max_bytes)):
+    for name, value in (("max_samples", max_samples), ("max_bytes", max_bytes), ("batch_size", batch_size)):
         if value < 1:
             raise ValueError(f"{name} must be at least 1, got {value}")
+    if batches not in (None, "concept"):
+        raise ValueError(f"batches must be concept, got {batches!r}")
+    unit = 1 if batches is None else batch_size  # entries that lie in one tar
     with exporting(subset, out, "webdataset") as export:
         shard: _Shard | None = None
-        for row in subset.rows.iter_rows(named=True):
+        rows = rows_with_copies(export) if batches is None else rows_in_batches(export, batch_size, keep, seed)
+        for number, (row, copies) in enumerate(rows):
             image = export.image_of(row)
             if image is None:
-                continue
+                if batches is None:
+                    continue
+                raise ValueError(f"the image of {row['sample_id']} changed while its batch was written; export again")
             image, extension = _trainable(export, image)
             sha256 = hashlib.sha256(image).hexdigest()
-            for members in _entries(export, row, image, extension, sha256):
+            for members in _entries(export, row, image, extension, sha256, copies):
                 size = sum(_tar_bytes(data) for name, data in members.items() if name != "__key__")
-                if shard is not None and (shard.count >= max_samples or shard.bytes + size > max_bytes):
+                is_full = shard is not None and (
+                    shard.count + unit > max(max_samples, unit) or shard.bytes + size > max_bytes
+                )
+                if shard is not None and is_full and number % unit == 0:
                     shard.close()
                     shard = None
                 if shard is None:
@@ -108,7 +131,7 @@ def _trainable(export: Export, image: bytes) -> tuple[bytes, str]:
 
 
 def _entries(
-    export: Export, row: Mapping[str, Any], image: bytes, extension: str, sha256: str
+    export: Export, row: Mapping[str, Any], image: bytes, extension: str, sha256: str, copies: Sequence[int]
 ) -> Iterator[dict[str, Any]]:
     caption = row["caption"] or ""
     fields = {
@@ -123,7 +146,7 @@ def _entries(
         "shard": row["shard"],
         "signals": {name: row[name] for name in export.subset.signals if name != "rank"},
     }
-    for copy in range(row["multiplicity"]):
+    for copy in copies:
         key = f"{row['sample_id']}-{copy}"
         yield {
             "__key__": key,

@@ -1,25 +1,34 @@
 """Kind `concept_coverage`: a greedy cover of concepts, and of bins of a signal, with falling returns (SDM-lite)."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
 
 from curation_assets.core.validation import Number, Switch, Whole, checked, setting
-from curation_assets.numeric.concepts import EntryMatcher, Matches
+from curation_assets.numeric.concepts import Matches, concepts_of, nouns_of
 from curation_assets.numeric.coverage import greedy_levels, level_of, levels_of_items
 from curation_assets.numeric.identity import draw_keys
 from curation_assets.selection.kinds import Kind, floats, missing_reason, scored
+from curation_assets.stores.image_formats import IMAGE_SUFFIXES
+from curation_assets.stores.images import ImageRejected, decode_image
+from curation_assets.stores.text_tables import read_lines, read_rows
 
-SHORTEST = 3  # letters of a noun: "a", "in" and "as" are nouns of WordNet, too
 BIN, ROWS = "\0bin ", "\0rows"  # begins the name of a bin among the items; the row of what was there
 
 
 @checked("concept_coverage")
 class KIND(Kind):
-    """quality is the gain of a sample at its turn: any best share is a greedy choice (formulas.md §15.5)."""
+    """quality is the gain of a sample at its turn: any best share is a greedy choice (formulas.md §15.5).
+
+    Raises ValueError for a folder of images as target without `objects`, and for weights that are not one per bin.
+    """
+
+    later: ClassVar[tuple[str, ...]] = ("target", "bin_weights")
 
     bins_by: str = setting(default="signals.clip_score", description="stage.table whose bins are filled from the top.")
     bins: Whole = setting(default=10, ge=1, description="Quantile bins of it.")
@@ -31,6 +40,38 @@ class KIND(Kind):
     )
     least: Whole = setting(default=5, ge=1, unit="samples", description="A concept of fewer is none.")
     objects: Switch = setting(default=False, description="Detected objects are concepts, besides nouns of the caption.")
+    target: str | None = setting(
+        default=None,
+        description="What the set is for: a file with a column caption, a .txt of texts, or a folder of images (with "
+        "objects: true); p_c is then by how many of these hold c, and other concepts are none.",
+    )
+    bin_weights: tuple[Number, ...] = setting(
+        default=(), description="u_b of the bins, lowest first (0, 0.01, 0.99); their number is that of the bins."
+    )
+
+    def __post_init__(self) -> None:
+        if self.bin_weights and (min(self.bin_weights) < 0 or not any(self.bin_weights)):
+            raise ValueError(f"bin_weights must be 0 or more, one of them above, got {list(self.bin_weights)}")
+        if self._target is not None and self._target.is_dir() and not self.objects:
+            raise ValueError(
+                f"target {self.target} is a folder of images, whose concepts are objects: set objects: true"
+            )
+
+    @property
+    def _target(self) -> Path | None:
+        return None if self.target is None else Path(self.target).expanduser()
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The target: its texts, or each of its images. Raises ValueError where it holds none."""
+        if self._target is None:
+            return ()
+        if not self._target.is_dir():
+            return (self._target,)
+        images = sorted(path for path in self._target.rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES)
+        if not images:
+            raise ValueError(f"target {self.target} holds no images ({', '.join(IMAGE_SUFFIXES)})")
+        return tuple(images)
 
     @property
     def signals(self) -> tuple[str, ...]:
@@ -44,32 +85,40 @@ class KIND(Kind):
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """For the nouns."""
-        return ("wordnet",)
+        """For the nouns, and the objects of target images."""
+        is_folder = self._target is not None and self._target.is_dir()
+        return ("wordnet", "object_detector") if is_folder else ("wordnet",)
 
     def fit(self, shards: Iterable[pl.DataFrame], engines: Mapping[str, Any]) -> pl.DataFrame:
         """One row per concept or bin: weight, lower edge of a bin, and the gains at which its samples were taken."""
-        from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
-
-        nouns = [
-            word for word in engines["wordnet"].lemmas("n") if len(word) >= SHORTEST and word not in ENGLISH_STOP_WORDS
-        ]
+        nouns = nouns_of(engines["wordnet"].lemmas("n"))
         rows = pl.concat(list(shards)).unique("sample_id", keep="first").sort("sample_id")
         rows = rows.filter(pl.Series(np.isfinite(floats(rows, self.bins_by)))).drop_nulls("caption")
         if rows.is_empty():
             raise ValueError(f"no sample has a caption and a value of {self.bins_by}, so there is nothing to cover")
         found = self._found(rows, nouns)
-        counted = pl.Series("item", [name for names in found for name in names], dtype=pl.String).value_counts()
-        concepts = counted.filter(pl.col("count") >= self.least).sort("item")
+        counted = Counter(name for names in found for name in names)
+        aim = counted if self._target is None else self._concepts_of_target(nouns, engines)
+        concepts = pl.DataFrame(
+            [(name, aim[name]) for name in sorted(counted) if counted[name] >= self.least and aim[name]],
+            schema={"item": pl.String, "count": pl.Int64},
+            orient="row",
+        )
+        if concepts.is_empty() and self._target is not None:
+            raise ValueError(f"no concept of target {self.target} is in {self.least} samples of the pool")
         powers = concepts["count"].to_numpy().astype(np.float64) ** self.target_power
         weights = self.concept_share * powers / max(powers.sum(), 1.0)
         values = floats(rows, self.bins_by)
-        edges = np.unique(np.quantile(values, np.arange(self.bins) / self.bins))  # lower edges, ascending
-        worth = np.arange(1, len(edges) + 1, dtype=np.float64)  # u_b: the best bin counts most
+        bins = len(self.bin_weights) or self.bins
+        edges, first = np.unique(np.quantile(values, np.arange(bins) / bins), return_index=True)  # lower, ascending
+        ramp = np.arange(1, len(edges) + 1, dtype=np.float64)  # u_b: the best bin counts most
+        # of bins that fell together as their edge is one value, the best one's weight counts
+        last = np.append(first[1:], bins) - 1
+        worth = np.array(self.bin_weights, dtype=np.float64)[last] if self.bin_weights else ramp
         items = pl.DataFrame(
             {
                 "item": [*concepts["item"], *(f"{BIN}{number}" for number in range(len(edges)))],
-                "weight": np.concatenate([weights, (1 - self.concept_share) * worth / worth.sum()]),
+                "weight": np.concatenate([weights, (1 - self.concept_share) * worth / max(worth.sum(), 1e-300)]),
                 "low_edge": [*[None] * concepts.height, *edges],
             },
             schema_overrides={"low_edge": pl.Float64},
@@ -89,16 +138,32 @@ class KIND(Kind):
     def _keys(self, ids: pl.Series) -> np.ndarray:
         return draw_keys(ids.to_list(), "concept_coverage")
 
+    def _concepts_of_target(self, nouns: list[str], engines: Mapping[str, Any]) -> Counter[str]:
+        """How many of the target's texts, or images, hold each concept. Images that cannot be decoded are left out."""
+        assert self._target is not None
+        objects: list[list[str]] = []
+        captions: list[str] = []
+        if self._target.is_dir():
+            for path in self.files:
+                try:
+                    image = decode_image(path.read_bytes())
+                except ImageRejected:
+                    continue
+                objects.append(sorted({one.label for one in engines["object_detector"].detect_objects([image])[0]}))
+            captions = [""] * len(objects)
+        elif self._target.suffix == ".txt":
+            captions = read_lines(self._target)
+        else:
+            texts = read_rows(self._target)
+            if "caption" not in texts.columns:
+                raise ValueError(f"target {self.target}: expected a column caption, got {', '.join(texts.columns)}")
+            captions = texts["caption"].cast(pl.String).drop_nulls().to_list()
+        found = concepts_of(captions, nouns, objects or None)
+        return Counter(name for names in found for name in names)
+
     def _found(self, rows: pl.DataFrame, nouns: list[str]) -> list[list[str]]:
-        """Concepts of each row, each once and sorted."""
-        matches = EntryMatcher(nouns).match(rows["caption"].fill_null("").to_list())
-        found: list[set[str]] = [set() for _ in range(rows.height)]
-        for row, item in zip(matches.row.tolist(), matches.item.tolist(), strict=True):
-            found[row].add(nouns[item])
-        if self.objects:
-            for names, labels in zip(found, rows["detected_objects"].to_list(), strict=True):
-                names.update(label.partition(",")[0].lower() for label in labels or [])
-        return [sorted(names) for names in found]
+        objects = rows["detected_objects"].to_list() if self.objects else None
+        return concepts_of(rows["caption"].fill_null("").to_list(), nouns, objects)
 
     def _matches(self, found: list[list[str]], values: np.ndarray, items: pl.DataFrame) -> Matches:
         """Pairs of a row and its concepts and bin."""

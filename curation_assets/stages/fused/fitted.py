@@ -4,8 +4,8 @@ from collections.abc import Collection, Iterator
 
 import polars as pl
 
-from curation_assets.core.table_names import SAMPLES, table_of
-from curation_assets.core.validation import content_of
+from curation_assets.core.table_names import PROVENANCE, SAMPLES, table_of
+from curation_assets.core.validation import check_known, content_of
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import fitted_recipes, recipe_models, why_not_run
 from curation_assets.flow.table import Fit, Needs, Table
@@ -14,6 +14,8 @@ from curation_assets.scoring.derived import DERIVED_COLUMNS
 from curation_assets.scoring.upstream import upstream_reason
 from curation_assets.selection.fitted import FittedRecipe
 from curation_assets.stores.file_hash import file_sha256
+from curation_assets.stores.provenance import PROVENANCE_SCHEMA
+from curation_assets.stores.samples import SAMPLES_SCHEMA
 
 FIT = "_fit"
 ROW_KEY = ["shard", "source_row"]
@@ -23,7 +25,11 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
     """Two tables per recipe that the pool runs. Raises ValueError for one whose signals it does not run."""
     models = recipe_models(ctx)
     for recipe in fitted_recipes(ctx).values():
-        if why := why_not_run(ctx, recipe.settings.signals):
+        plain = [name for name in recipe.settings.columns if "." not in name]
+        known = {*SAMPLES_SCHEMA, *PROVENANCE_SCHEMA, *DERIVED_COLUMNS, *ctx.pool.numbers}
+        check_known(f"pool {ctx.pool.name!r}: recipe {recipe.name!r}: the pool", "column", plain, known)
+        named = (name.rpartition(".")[0] for name in recipe.settings.columns if "." in name)
+        if why := why_not_run(ctx, [*recipe.settings.signals, *named]):
             raise ValueError(f"pool {ctx.pool.name!r}: recipe {recipe.name!r} reads {why}, or leave the recipe out")
         if lacking := ctx.lacking(recipe.settings.columns):
             raise ValueError(
@@ -37,9 +43,18 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
 
 
 def _inputs(recipe: FittedRecipe) -> tuple[str, ...]:
-    derived = (f"signals/{name}" for name in recipe.settings.columns if name in DERIVED_COLUMNS)
     signals = (table_of(name) for name in recipe.settings.signals)
-    return tuple(dict.fromkeys((SAMPLES, *signals, *derived)))
+    return tuple(dict.fromkeys((SAMPLES, *signals, *(_place_of(name)[0] for name in recipe.settings.columns))))
+
+
+def _place_of(column: str) -> tuple[str, str]:
+    """Table and column that hold a column of a kind; `signals.image_kind.kind` is kind of signals/image_kind."""
+    if "." in column:
+        table, _, name = column.rpartition(".")
+        return table_of(table), name
+    if column in DERIVED_COLUMNS:
+        return f"signals/{column}", column
+    return (PROVENANCE if column in PROVENANCE_SCHEMA and column not in SAMPLES_SCHEMA else SAMPLES), column
 
 
 def _fit_table(recipe: FittedRecipe) -> Table:
@@ -103,13 +118,17 @@ def _score_table(recipe: FittedRecipe) -> Table:
 def rows_of(ctx: PoolContext, recipe: FittedRecipe, shard: str) -> pl.DataFrame:
     """Rows of a shard that raw kept, with the columns that the kind reads; of signals, higher is better."""
     kind = recipe.settings
-    own = [name for name in kind.columns if name not in DERIVED_COLUMNS]
+    places = {name: _place_of(name) for name in kind.columns}
+    own = [name for name, (table, _) in places.items() if table == SAMPLES]
     rows = ctx.store.read(SAMPLES, shard, ["sample_id", "source_row", "status", *own])
     rows = rows.with_columns(pl.lit(None, pl.String).alias(f"{name}:reason") for name in own)
     read = [(table_of(name), "value", name) for name in kind.signals]
-    read += [(f"signals/{name}", name, name) for name in kind.columns if name in DERIVED_COLUMNS]
+    read += [(table, column, name) for name, (table, column) in places.items() if table != SAMPLES]
     for table, column, name in read:
-        made = ctx.store.read(table, shard, ["source_row", column, "reason"])
-        made = made.rename({column: name, "reason": f"{name}:reason"}).with_columns(oriented(table, pl.col(name)))
+        reason = [] if table == PROVENANCE else ["reason"]
+        made = ctx.store.read(table, shard, ["source_row", column, *reason])
+        made = made.rename({column: name, **dict.fromkeys(reason, f"{name}:reason")})
+        if column == "value":
+            made = made.with_columns(oriented(table, pl.col(name)))
         rows = rows.join(made, on="source_row", how="left", maintain_order="left")
     return rows.filter(pl.col("status") == "kept").drop("status")

@@ -1,0 +1,159 @@
+"""Kind `mix`: a training set of stated shares of sources, languages, kinds of images or licences."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from curation_assets.core.validation import Number, Whole, checked, setting
+from curation_assets.methods import oriented
+from curation_assets.numeric.identity import draw_keys
+from curation_assets.numeric.mixture import Edge, edge_of, entries_of_groups, is_inside, weights_of_sizes
+from curation_assets.selection.kinds import Kind, floats, missing_reason, no_reason, scored
+
+UNKNOWN = "unknown"  # the group of rows without a text in the column
+LICENCE_CLASS = "licence_class"
+
+
+def licence_class(column: pl.Expr) -> pl.Expr:
+    """SPDX id in lower case → public_domain, attribution, share_alike, non_commercial, no_derivatives, other; of terms
+    that meet, the strictest in use: cc-by-nc-sa is non_commercial."""
+    return (
+        pl.when(column.str.contains("-nc(-|$)"))
+        .then(pl.lit("non_commercial"))
+        .when(column.str.contains("-nd(-|$)"))
+        .then(pl.lit("no_derivatives"))
+        .when(column.str.contains("-sa(-|$)|^(odbl|a?gpl|lgpl|cdla-sharing)"))
+        .then(pl.lit("share_alike"))
+        .when(column.str.contains("^(cc0|cc-pddc|pddl|unlicense|0bsd|mit-0|publicdomain)"))
+        .then(pl.lit("public_domain"))
+        .when(column.str.contains("^(cc-by|odc-by|mit|apache|bsd|cdla-permissive|ogl|etalab)"))
+        .then(pl.lit("attribution"))
+        .when(column.is_not_null())
+        .then(pl.lit("other"))
+    )
+
+
+@checked("mix")
+class KIND(Kind):
+    """quality is a multiplicity: 0, 1, 2, … A policy over it has `repeats: true` and threshold 1 (formulas.md §15.13).
+
+    n_s = w_s · N entries of group s; a group of fewer rows repeats them up to `max_epochs` times and leaves the rest to
+    the others; of a group of more rows the best by `rank_by` are taken (DataComp-VLM, arXiv 2606.28551).
+    Raises ValueError unless one of `shares` and `alpha`, and one of `samples` and `fraction`, is given.
+    """
+
+    by: str = setting(
+        default="source",
+        description="Column of groups: source, licence, licence_class, language, domain (raw/provenance), one of "
+        "raw/samples, or stage.table.column, such as signals.image_kind.kind.",
+    )
+    shares: Mapping[str, Number] = setting(
+        default_factory=dict, description="Group → weight; weights are divided by their sum, other groups get nothing."
+    )
+    alpha: Number | None = setting(
+        default=None, ge=0, description="In place of shares: weights ∝ (rows of the group)^alpha; 0 all alike."
+    )
+    samples: Whole | None = setting(default=None, ge=1, unit="entries", description="N, repeats included.")
+    fraction: Number | None = setting(
+        default=None, gt=0, description="In place of samples: N as a share of the rows that may be chosen."
+    )
+    max_epochs: Whole = setting(default=4, ge=1, description="A row is at most so often in the set.")
+    rank_by: str | None = setting(
+        default=None, description="stage.table whose best rows a group takes first; null: any, by a hash."
+    )
+    floors: Mapping[str, Number] = setting(
+        default_factory=dict, description="stage.table → value; worse rows are in no group, and do not count."
+    )
+    seed: Whole = setting(default=0, ge=0, description="Of the hash that decides between equals.")
+
+    def __post_init__(self) -> None:
+        if bool(self.shares) == (self.alpha is not None):
+            raise ValueError(f"mix needs shares or alpha, one of them; got {dict(self.shares)} and {self.alpha}")
+        if (self.samples is None) == (self.fraction is None):
+            raise ValueError(f"mix needs samples or fraction, one of them; got {self.samples} and {self.fraction}")
+        if self.shares and (min(self.shares.values()) < 0 or not any(self.shares.values())):
+            raise ValueError(f"shares must be 0 or more, one of them above, got {dict(self.shares)}")
+
+    @property
+    def signals(self) -> tuple[str, ...]:
+        """What ranks, and what has a floor."""
+        return tuple(dict.fromkeys([*([self.rank_by] if self.rank_by else []), *self.floors]))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The column of groups."""
+        return ("licence" if self.by == LICENCE_CLASS else self.by,)
+
+    def _members(self, rows: pl.DataFrame) -> tuple[pl.Series, np.ndarray, np.ndarray]:
+        """(N,) group of each row, value that ranks it, and whether it has one and is above the floors."""
+        column = pl.col(self.columns[0])
+        if rows.schema[self.columns[0]].is_nested():
+            raise ValueError(f"mix by {self.by}: expected a column of texts or numbers, got {rows.schema[self.by]}")
+        text = licence_class(column) if self.by == LICENCE_CLASS else column.cast(pl.String)
+        group = rows.select(text.fill_null(UNKNOWN).alias("group"))["group"]
+        values = floats(rows, self.rank_by) if self.rank_by else np.zeros(rows.height)
+        above = np.isfinite(values)
+        for signal, least in self.floors.items():
+            above &= floats(rows, signal) >= oriented(signal, float(least))
+        return group, values, above
+
+    def _keys(self, rows: pl.DataFrame) -> np.ndarray:
+        return draw_keys(rows["sample_id"].to_list(), f"mix:{self.seed}")
+
+    def fit(self, shards: Iterable[pl.DataFrame], engines: Mapping[str, Any]) -> pl.DataFrame:
+        """One row per group: weight, rows, entries, epochs, and the edge of those that get one entry more."""
+        parts = []
+        for rows in shards:
+            group, values, above = self._members(rows)
+            parts.append(
+                pl.DataFrame([rows["sample_id"], group, pl.Series("value", values), pl.Series("key", self._keys(rows))])
+                .filter(pl.Series(above))
+            )  # fmt: skip
+        rows = pl.concat(parts).unique("sample_id", keep="first", maintain_order=True)
+        if rows.is_empty():
+            raise ValueError(f"no sample has a value of {', '.join(self.signals)} above its floor; nothing to mix")
+        counts = dict(rows["group"].value_counts().iter_rows())
+        names = sorted({*counts, *self.shares})
+        count = np.array([counts.get(name, 0) for name in names], dtype=np.int64)
+        if self.shares:
+            weights = np.array([float(self.shares.get(name, 0)) for name in names])
+            weights = weights / weights.sum()
+        else:
+            weights = weights_of_sizes(count, float(self.alpha or 0))
+        total = self.samples or max(1, round(rows.height * float(self.fraction or 0)))
+        entries = entries_of_groups(count, weights, total, self.max_epochs)
+        whole, extra = entries // np.maximum(count, 1), entries % np.maximum(count, 1)
+        edges: list[Edge | None] = []
+        for name, more in zip(names, extra.tolist(), strict=True):
+            mine = rows.filter(pl.col("group") == name)
+            edges.append(edge_of(mine["value"].to_numpy(), mine["key"].to_numpy(), more))
+        return pl.DataFrame(
+            {
+                "group": names,
+                "weight": weights,
+                "rows": count,
+                "entries": entries,
+                "epochs": entries / np.maximum(count, 1),
+                "whole_epochs": whole,
+                "edge_value": [None if edge is None else edge.value for edge in edges],
+                "edge_key": [None if edge is None else edge.key for edge in edges],
+            },
+            schema_overrides={"edge_value": pl.Float64, "edge_key": pl.UInt64},
+        )
+
+    def score(self, rows: pl.DataFrame, fit: pl.DataFrame) -> pl.DataFrame:
+        """How often each row is in the set; its group."""
+        group, values, above = self._members(rows)
+        keys, times = self._keys(rows), np.zeros(rows.height)
+        why = np.array([f"no share for {name}" for name in group] or [""], dtype=object)[: rows.height]
+        for one in fit.iter_rows(named=True):
+            mine = np.flatnonzero((group == one["group"]).to_numpy() & above)
+            edge = None if one["edge_value"] is None else Edge(one["edge_value"], one["edge_key"])
+            times[mine] = one["whole_epochs"] + is_inside(values[mine], keys[mine], edge)
+            if one["weight"] > 0:
+                why[mine] = f"mixture:full: {one['group']}, {one['entries']:,} entries of {one['rows']:,} rows"
+        why[~above] = "below a floor of the mixture"
+        reason = missing_reason(rows, self.signals) if self.signals else no_reason(rows)
+        return scored(times, reason, why, group=group)

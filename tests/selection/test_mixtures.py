@@ -1,0 +1,327 @@
+"""Mixtures of sources: stated shares, repeats, reasons, ledgers that replay; unions; concepts with a target."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from PIL import Image
+
+from curation_assets.audit.ledger import ledger_path, read_ledger, replay
+from curation_assets.audit.why import explain, sentence
+from curation_assets.core.settings import load_settings
+from curation_assets.flow.conservation import violations
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.declared import fitted_recipes
+from curation_assets.flow.graph import tables_of
+from curation_assets.flow.run_table import run_with_upstream
+from curation_assets.selection.fitted import FittedRecipe, load_recipe
+from curation_assets.selection.kinds.concept_coverage import KIND as COVERAGE
+from curation_assets.selection.kinds.mix import licence_class
+from curation_assets.sources.declaration import add_pool
+from curation_assets.stages.fused.fitted import rows_of
+from curation_assets.stores.subsets import read_subset_npy
+
+NOUNS = ["dog", "kite", "city", "goose", "crowd"]
+RECIPES = {
+    # 12 books of which 4 epochs are fewer than half of 120; the rest passes on to the web
+    "half": "kind: mix\nshares: {web: 0.5, books: 0.5}\nsamples: 120\nrank_by: signals.clip_score",
+    "roots": "kind: mix\nalpha: 0.5\nfraction: 0.3\nrank_by: signals.clip_score\nfloors: {signals.clip_score: 0.2}",
+    "free": "kind: mix\nby: licence_class\nshares: {public_domain: 1, attribution: 3}\nsamples: 40",
+    "union": "kind: any_of\nshares: {signals.clip_score: 0.1, signals.english: 0.3}",
+}
+
+
+def table(n: int = 200, seed: int = 5) -> pl.DataFrame:
+    rng = np.random.default_rng(seed)
+    source = np.where(np.arange(n) % 17 == 0, "books", np.where(np.arange(n) % 3 == 0, "news", "web"))
+    return pl.DataFrame(
+        {
+            "caption": [f"a {NOUNS[number % 5]} near a {NOUNS[number % 7 % 5]} number {number}" for number in range(n)],
+            "source": source,
+            "licence": rng.choice(["CC BY 4.0", "CC0-1.0", "CC BY-NC 4.0", None], n).tolist(),
+            "score": np.round(rng.uniform(0, 1, n), 2),  # with ties
+            "words": [None if number % 10 == 0 else (number % 9) / 8 for number in range(n)],
+        }
+    )
+
+
+def run(ctx: PoolContext) -> PoolContext:
+    run_with_upstream(ctx, *(f"filtered/{name}" for name in RECIPES), "filtered/subsets", "filtered/ledger")
+    return ctx
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> PoolContext:
+    home = tmp_path_factory.mktemp("home")
+    settings = load_settings(home, "embedded")
+    given = {"clip_score": "score", "english": "words"}
+    table().write_parquet(home / "rows.parquet")
+    add_pool(settings, "two", home / "rows.parquet", options={"given_signals": given, "distil": False}, shard_size=80)
+    own = settings.pools_root / "two"
+    (own / "recipes").mkdir(parents=True)
+    for name, text in RECIPES.items():
+        (own / "recipes" / f"{name}.yaml").write_text(f"name: {name}\n{text}\n")
+        repeats = "" if name == "union" else "\nrepeats: true"
+        (own / f"{name}.yaml").write_text(f"name: {name}\nrank_by: fused.{name}\nthreshold: 1{repeats}\n")
+    return run(PoolContext.open(settings, "two"))
+
+
+def facts(ctx: PoolContext) -> pl.DataFrame:
+    """Rows that raw kept, with source and licence, the values, and how often each policy has them."""
+    rows = ctx.store.scan("raw/samples").filter(pl.col("status") == "kept").select("sample_id", "caption").collect()
+    rows = rows.join(
+        ctx.store.scan("raw/provenance").select("sample_id", "source", "licence").collect(), on="sample_id"
+    )
+    for name in ("clip_score", "english"):
+        rows = rows.join(
+            ctx.store.scan(f"signals/{name}").select("sample_id", pl.col("value").alias(name)).collect(), on="sample_id"
+        )
+    for name in RECIPES:
+        ids = read_subset_npy(ctx.store.folder_path("filtered/subsets") / f"{name}.npy")
+        times = pl.Series("sample_id", ids).value_counts(name=name).with_columns(pl.col(name).cast(pl.Int64))
+        rows = rows.join(times, on="sample_id", how="left").with_columns(pl.col(name).fill_null(0))
+    return rows
+
+
+def test_shares_are_stated_ones_and_what_is_short_passes_on(pool: PoolContext) -> None:
+    rows = facts(pool)
+    entries = dict(rows.group_by("source").agg(pl.col("half").sum()).iter_rows())
+    books = rows.filter(pl.col("source") == "books").height
+    assert books == 12
+    assert entries == {"books": 48, "web": 72, "news": 0}
+    assert rows.filter(pl.col("source") == "books")["half"].to_list() == [4] * 12
+    fit = pool.store.read("fused/half_fit")
+    assert fit.select("group", "rows", "entries", "epochs").rows()[0] == ("books", 12, 48, 4.0)
+
+
+def test_inside_a_source_the_best_are_taken(pool: PoolContext) -> None:
+    """Brute force: by the value, best first; of equal ones as many as there is room for."""
+    web = facts(pool).filter(pl.col("source") == "web").sort("clip_score", descending=True)
+    taken, edge = web["half"].to_numpy(), web["clip_score"].to_numpy()[71]
+    assert web.height > 72
+    assert (taken[web["clip_score"].to_numpy() > edge] == 1).all()
+    assert (taken[web["clip_score"].to_numpy() < edge] == 0).all()
+    assert taken.sum() == 72
+
+
+def test_roots_of_sizes_count_only_what_is_above_the_floor(pool: PoolContext) -> None:
+    rows = facts(pool)
+    good = rows.filter(pl.col("clip_score") >= 0.2)
+    sizes = dict(good["source"].value_counts().iter_rows())
+    total = round(good.height * 0.3)
+    weight = {name: size**0.5 for name, size in sizes.items()}
+    for name, entries in rows.group_by("source").agg(pl.col("roots").sum()).iter_rows():
+        assert abs(entries - total * weight[name] / sum(weight.values())) < 1
+    assert rows["roots"].sum() == total
+    assert rows.filter(pl.col("clip_score") < 0.2)["roots"].sum() == 0
+
+
+def test_classes_of_licences(pool: PoolContext) -> None:
+    rows = facts(pool)
+    free = dict(rows.group_by("licence").agg(pl.col("free").sum()).iter_rows())
+    assert (free["cc0-1.0"], free["cc-by-4.0"], free["cc-by-nc-4.0"], free[None]) == (10, 30, 0, 0)
+    ids = ["cc-by-nc-sa-4.0", "cc-by-nd-4.0", "cc-by-sa-3.0", "odbl-1.0", "cc0-1.0", "mit", "my terms", None]
+    classes = (
+        pl.DataFrame({"id": ids}, schema={"id": pl.String}).select(licence_class(pl.col("id"))).to_series().to_list()
+    )
+    assert classes == [
+        "non_commercial", "no_derivatives", "share_alike", "share_alike", "public_domain", "attribution", "other", None,
+    ]  # fmt: skip
+
+
+def test_every_row_ends_somewhere_and_ledgers_replay(pool: PoolContext) -> None:
+    for name in RECIPES:
+        for shard in pool.shards():
+            assert violations(pool, tables_of(pool)[f"filtered/{name}"], shard) == []
+        ledger = ledger_path(pool.store, name)
+        npy = np.load(pool.store.folder_path("filtered/subsets") / f"{name}.npy")
+        np.testing.assert_array_equal(replay(ledger, pool.store), npy)
+        assert int(read_ledger(ledger).multiplicity.sum()) == len(npy)
+
+
+def test_reasons_are_of_the_mixture(pool: PoolContext) -> None:
+    verdicts = pool.store.scan("filtered/half").select("sample_id", "verdict", "reason").collect()
+    rows = verdicts.join(facts(pool).select("sample_id", "source"), on="sample_id")
+    web = rows.filter((pl.col("source") == "web") & (pl.col("verdict") == "dropped"))
+    count = rows.filter(pl.col("source") == "web").height
+    assert set(web["reason"]) == {f"below_cut:fused.half:mixture:full: web, 72 entries of {count} rows"}
+    news = rows.filter(pl.col("source") == "news")
+    assert set(news["reason"]) == {"below_cut:fused.half:no share for news"}
+    said = [
+        sentence(one) for one in explain(pool.settings, web["sample_id"][0])[0]["policies"] if one["policy"] == "half"
+    ]
+    assert said[0].endswith(f"mixture:full: web, 72 entries of {count} rows")
+
+
+def test_a_union_keeps_what_any_signal_passes(pool: PoolContext) -> None:
+    rows = facts(pool)
+    best = rows["clip_score"].sort(descending=True)[rows.height // 10 - 1]
+    words = rows["english"].drop_nulls()
+    wordy = words.sort(descending=True)[round(len(words) * 0.3) - 1]
+    expected = (pl.col("clip_score") >= best) | (pl.col("english") >= wordy).fill_null(False)
+    assert rows.filter(expected)["sample_id"].sort().equals(rows.filter(pl.col("union") > 0)["sample_id"].sort())
+    table = pool.store.scan("fused/union").collect()
+    assert set(table["quality"].unique()) == {0.0, 1.0, 2.0}
+    dropped = pool.store.scan("filtered/union").filter(pl.col("verdict") == "dropped").collect()
+    reasons = set(dropped["reason"])
+    assert reasons == {f"below_cut:fused.union:best missed: {name}" for name in ("clip_score", "english")}
+    near = table.filter(pl.col("quality") == 0).join(rows, on="sample_id")
+    only_clip = near.filter(pl.col("english").is_null())
+    assert only_clip.height > 0
+    assert set(only_clip["best_missed"]) == {"clip_score"}
+
+
+def test_a_late_source_has_no_share_until_the_fit_is_made_again(pool: PoolContext) -> None:
+    recipe = fitted_recipes(pool)["half"]
+    shards = [rows_of(pool, recipe, key) for key in pool.store.partitions("raw/samples")]
+    fit = recipe.settings.fit(shards, {})
+    assert fit.equals(recipe.settings.fit(shards[::-1], {}))
+    late = shards[0].with_columns(source=pl.lit("late"))
+    assert set(recipe.settings.score(late, fit)["drop_reason"]) == {"no share for late"}
+    again = recipe.settings.score(shards[0], fit)
+    assert again["quality"].equals(recipe.settings.score(pl.concat(shards), fit)["quality"][: shards[0].height])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("kind: mix\nsamples: 5", "mix needs shares or alpha"),
+        ("kind: mix\nalpha: 1", "mix needs samples or fraction"),
+        ("kind: mix\nshares: {web: -1}\nsamples: 5", "shares must be 0 or more"),
+        ("kind: any_of\nshares: {signals.icc: 0.5}", "two or more signals"),
+        ("kind: any_of\nshares: {signals.icc: 0.5, signals.clip_score: 1.5}", r"shares in \(0, 1\]"),
+        ("kind: concept_coverage\nbin_weights: [0, 0]", "bin_weights must be 0 or more"),
+    ],
+)
+def test_a_recipe_that_makes_no_sense_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "odd.yaml"
+    path.write_text(f"name: odd\n{text}\n")
+    with pytest.raises(ValueError, match=message):
+        load_recipe(path)
+
+
+def test_an_unknown_column_is_named(tmp_path: Path) -> None:
+    settings = load_settings(tmp_path, "embedded")
+    table(20).write_parquet(tmp_path / "rows.parquet")
+    add_pool(settings, "p", tmp_path / "rows.parquet", options={"distil": False})
+    recipes = settings.pools_root / "p" / "recipes"
+    recipes.mkdir(parents=True)
+    (recipes / "odd.yaml").write_text("name: odd\nkind: mix\nby: sauce\nalpha: 0\nsamples: 5\n")
+    with pytest.raises(ValueError, match="recipe 'odd': the pool has no column 'sauce'; did you mean 'source'"):
+        tables_of(PoolContext.open(settings, "p"))
+    (recipes / "odd.yaml").write_text("name: odd\nkind: mix\nby: signals.image_kind.kind\nalpha: 0\nsamples: 5\n")
+    with pytest.raises(ValueError, match="image_kind"):
+        tables_of(PoolContext.open(settings, "p"))
+
+
+# -- concept coverage with a target, and balance per language ---------------------------------------------------------
+
+
+class _WordNet:
+    def lemmas(self, pos: str | None = None) -> list[str]:
+        return NOUNS
+
+
+def covered(tmp_path: Path, rows: pl.DataFrame, engines: dict[str, Any] | None = None, **given: Any) -> pl.DataFrame:
+    kind = COVERAGE(least=1, bins=3, **given)
+    return kind.fit([rows], {"wordnet": _WordNet(), **(engines or {})})
+
+
+def coverage_rows(n: int = 60) -> pl.DataFrame:
+    return pl.DataFrame(
+        {
+            "sample_id": [f"{number:032x}" for number in range(n)],
+            "caption": [f"a {NOUNS[number % 5]}" for number in range(n)],
+            "caption:reason": pl.Series([None] * n, dtype=pl.String),
+            "signals.clip_score": np.linspace(0, 1, n),
+            "signals.clip_score:reason": pl.Series([None] * n, dtype=pl.String),
+            "detected_objects": [["dog"] if number % 2 else ["cat, tabby"] for number in range(n)],
+        }
+    )
+
+
+def test_the_target_decides_which_concepts_count(tmp_path: Path) -> None:
+    (tmp_path / "wanted.txt").write_text("a goose\nthe goose and a kite\na zebra\n")
+    fit = covered(tmp_path, coverage_rows(), target=str(tmp_path / "wanted.txt"), target_power=1.0)
+    concepts = fit.filter(pl.col("low_edge").is_null() & pl.col("weight").is_not_null())
+    assert dict(concepts.select("item", "weight").iter_rows()) == pytest.approx({"goose": 0.5 * 2 / 3, "kite": 0.5 / 3})
+    pl.DataFrame({"caption": ["a unicorn"]}).write_csv(tmp_path / "none.csv")
+    with pytest.raises(ValueError, match="no concept of target"):
+        covered(tmp_path, coverage_rows(), target=str(tmp_path / "none.csv"))
+    pl.DataFrame({"text": ["a goose"]}).write_csv(tmp_path / "odd.csv")
+    with pytest.raises(ValueError, match="expected a column caption, got text"):
+        covered(tmp_path, coverage_rows(), target=str(tmp_path / "odd.csv"))
+
+
+def test_a_target_of_images_counts_objects(tmp_path: Path) -> None:
+    class Detector:
+        def detect_objects(self, images: list[Image.Image]) -> list[list[Any]]:
+            label = "dog" if images[0].size == (8, 8) else "cat, tabby"
+            return [[type("Detection", (), {"label": label, "score": 1.0})()]]
+
+    images = tmp_path / "wanted"
+    images.mkdir()
+    for number in range(3):
+        Image.new("RGB", (8, 8) if number else (9, 9)).save(images / f"{number}.png")
+    (images / "broken.png").write_bytes(b"no image")
+    with pytest.raises(ValueError, match="set objects: true"):
+        COVERAGE(target=str(images))
+    kind = COVERAGE(target=str(images), objects=True)
+    assert kind.roles == ("wordnet", "object_detector")
+    assert len(kind.files) == 4
+    fit = covered(tmp_path, coverage_rows(), {"object_detector": Detector()}, target=str(images), objects=True)
+    weights = dict(fit.filter(pl.col("low_edge").is_null()).select("item", "weight").iter_rows())
+    assert weights["dog"] == pytest.approx(weights["cat"] * 2**0.5)
+
+
+def test_weights_of_bins_are_those_given(tmp_path: Path) -> None:
+    fit = covered(tmp_path, coverage_rows(), bin_weights=(0, 0.01, 0.99), concept_share=0.0)
+    bins = fit.filter(pl.col("low_edge").is_not_null())
+    assert bins["weight"].to_list() == pytest.approx([0, 0.01, 0.99])
+    scored = COVERAGE(bins=3, bin_weights=(0, 0.01, 0.99), concept_share=0.0).score(coverage_rows(), fit)
+    best = scored.with_columns(coverage_rows()["signals.clip_score"]).sort("quality", descending=True)[:20]
+    assert best["signals.clip_score"].min() > 0.66  # the upper bin first
+
+
+def test_each_language_has_the_tail_share_of_english(tmp_path: Path) -> None:
+    """A planted pool: in French one word is everywhere, so its limit is lower than English's in captions."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for language, words, n in (("en", ["dog", "kite", "city", "goose"], 400), ("fr", ["chien", "ville", "oie"], 90)):
+        chances = 1 / np.arange(1, len(words) + 1) ** 2
+        drawn = rng.choice(words, size=n, p=chances / chances.sum())
+        rows += [(language, f"{word} {word}") for word in drawn]
+    rows += [("zh", "红色的狗")] * 30 + [("xx", "unseen")]
+    frame = pl.DataFrame(rows, schema=["language", "caption"], orient="row")
+    frame = frame.with_columns(
+        pl.Series("sample_id", [f"{number:032x}" for number in range(frame.height)]),
+        pl.lit(None, pl.String).alias("caption:reason"),
+    )
+    path = tmp_path / "each.yaml"
+    path.write_text(
+        "name: each\nkind: concept_balance\nper_language: true\nlimit: 60\nwordnet: false\nngram_min_count: 5\n"
+        "ngram_words: 1\n"
+    )
+    recipe: FittedRecipe = load_recipe(path)
+    assert recipe.settings.columns == ("caption", "language")
+    fit = recipe.settings.fit([frame[:300], frame[300:]], {})
+    entries = {name: part for (name,), part in fit.partition_by("language", as_dict=True).items()}
+    assert set(entries) == {"en", "fr", "zh"}
+    english = entries["en"]
+    share = english.filter(pl.col("count") <= 60)["count"].sum() / english["count"].sum()
+    french = entries["fr"].sort("count")
+    limit = french["limit"][0]
+    tails = [french.filter(pl.col("count") <= one)["count"].sum() / french["count"].sum() for one in french["count"]]
+    assert limit == french["count"][next(i for i, tail in enumerate(tails) if tail >= share)]
+    assert 0 < limit < 60 == english["limit"][0]
+    assert "狗" in entries["zh"]["entry"].to_list()  # no blanks between words: characters are counted
+    scored = recipe.settings.score(frame, fit)
+    assert scored.filter(frame["language"] == "xx")["quality"].to_list() == [-1.0]
+    kept = scored.filter((frame["language"] == "fr") & (scored["quality"] >= 0)).height
+    rare = frame.filter((pl.col("language") == "fr") & ~pl.col("caption").str.contains("chien")).height
+    assert rare <= kept < 90
+    only = load_recipe(path).settings
+    with pytest.raises(ValueError, match="no caption is English"):
+        only.fit([frame.filter(pl.col("language") != "en")], {})
