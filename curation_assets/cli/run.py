@@ -442,16 +442,23 @@ def _show_endings(ctx: PoolContext) -> None:
 
 
 def _show_policies(ctx: PoolContext) -> None:
+    from curation_assets.selection.judging import multiplicity
+
+    policies = [policy for policy in policies_of(ctx) if ctx.store.partitions(f"filtered/{policy.name}")]
+    repeats = any(policy.repeats for policy in policies)
     rows = []
-    for policy in policies_of(ctx):
-        if not ctx.store.partitions(f"filtered/{policy.name}"):
-            continue
+    for policy in policies:
         verdicts = ctx.store.scan(f"filtered/{policy.name}").collect()
         counts = dict(verdicts["verdict"].value_counts().iter_rows())
-        threshold = verdicts.filter(pl.col("verdict") == "kept")["threshold"].drop_nulls()
-        states = (f"{counts.get(state, 0):,}" for state in ("kept", "dropped", "failed"))
+        kept = verdicts.filter(pl.col("verdict") == "kept")
+        threshold = kept["threshold"].drop_nulls()
+        states = [f"{counts.get(state, 0):,}" for state in ("kept", "dropped", "failed")]
+        is_kept = (verdicts["verdict"] == "kept").to_numpy()
+        times = multiplicity(is_kept, verdicts["value"].to_numpy() if policy.repeats else None)
+        states += [f"{times.sum():,}"] if repeats else []
         rows.append((policy.name, *states, f"{threshold[0]:.3f}" if len(threshold) else "–"))
-    show_table(("policy", "kept", "dropped", "failed", "threshold"), rows, title="Policies")
+    entries = ("entries",) if repeats else ()
+    show_table(("policy", "kept", "dropped", "failed", *entries, "threshold"), rows, title="Policies")
     _show_worths(ctx)
     for line in frozen_notes(ctx):
         notice(line)

@@ -7,15 +7,18 @@ import numpy as np
 import polars as pl
 import pytest
 from PIL import Image
+from typer.testing import CliRunner
 
 from curation_assets.audit.ledger import ledger_path, read_ledger, replay
 from curation_assets.audit.why import explain, sentence
+from curation_assets.cli import app
 from curation_assets.core.settings import load_settings
 from curation_assets.flow.conservation import violations
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import fitted_recipes
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.run_table import run_with_upstream
+from curation_assets.outputs.report.origins import origins_of
 from curation_assets.selection.fitted import FittedRecipe, load_recipe
 from curation_assets.selection.kinds.concept_coverage import KIND as COVERAGE
 from curation_assets.selection.kinds.mix import licence_class
@@ -153,6 +156,19 @@ def test_reasons_are_of_the_mixture(pool: PoolContext) -> None:
         sentence(one) for one in explain(pool.settings, web["sample_id"][0])[0]["policies"] if one["policy"] == "half"
     ]
     assert said[0].endswith(f"mixture:full: web, 72 entries of {count} rows")
+
+
+def test_report_and_run_show_the_entries_of_each_group(pool: PoolContext) -> None:
+    groups = {group["title"]: group for group in origins_of(pool)["groups"]}  # type: ignore[index]
+    half = groups["Mixture half: rows that may be chosen, and entries in its set"]
+    assert half["one"] == "source"
+    assert dict(half["rows"])["books"] == [12, 48]
+    assert half["picture"].startswith("data:image/")
+    assert groups["Mixture free: rows that may be chosen, and entries in its set"]["one"] == "licence_class"
+    run = CliRunner().invoke(app, ["run", "two", "--table", "filtered/half", "--home", str(pool.settings.home)])
+    assert run.exit_code == 0, run.output
+    (line,) = [line.split() for line in run.output.splitlines() if line.startswith("half ")]
+    assert line[1:5] == ["84", "116", "0", "120"]  # kept, dropped, failed, entries
 
 
 def test_a_union_keeps_what_any_signal_passes(pool: PoolContext) -> None:

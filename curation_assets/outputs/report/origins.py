@@ -1,14 +1,15 @@
 """The section "Where it comes from": sources, licences, domains, languages and signals of the rows of a pool."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import polars as pl
 
 from curation_assets.audit.ledger import ledger_path
 from curation_assets.core.table_names import LEDGER, PROVENANCE
+from curation_assets.core.validation import content_of
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.declared import policies_of
+from curation_assets.flow.declared import fitted_recipes, policies_of
 from curation_assets.outputs.report import pictures
 from curation_assets.outputs.report.image_texts import clamped
 from curation_assets.outputs.summary.counts import counts
@@ -39,7 +40,27 @@ def origins_of(ctx: PoolContext) -> dict[str, Any] | None:
     by_policy = {name: counts(path, provenance, names) for name, path in ledgers.items()}
     if not by_policy:
         return None
-    return {"groups": [_group(by_policy, *group) for group in _GROUPS]}
+    return {"groups": [*(_group(by_policy, *group) for group in _GROUPS), *_mixtures(ctx)]}
+
+
+def _mixtures(ctx: PoolContext) -> Iterator[dict[str, Any]]:
+    """Rows and entries of each group of the recipes of kind mix that are fitted, the largest first."""
+    columns = ["rows", "entries"]
+    for recipe in fitted_recipes(ctx).values():
+        if recipe.kind == "mix" and ctx.store.manifest(f"fused/{recipe.name}_fit") is not None:
+            fit = ctx.store.read(f"fused/{recipe.name}_fit").sort("entries", "rows", descending=True)
+            shown = [
+                (clamped(name, NAME_LETTERS), list(counts)) for name, *counts in fit.select("group", *columns).rows()
+            ]
+            yield {
+                "title": f"Mixture {recipe.name}: rows that may be chosen, and entries in its set",
+                "one": content_of(recipe.settings).get("by", "source"),
+                "columns": columns,
+                "rows": shown[:SHOWN_GROUPS],
+                "more": max(0, len(shown) - SHOWN_GROUPS),
+                "picture": _picture(shown, columns),
+                "text": f"Bars of the mixture {recipe.name}: {_sentence(shown, columns)}.",
+            }
 
 
 def _group(
