@@ -34,7 +34,7 @@ PANELS = ("Pools", "Health", "Scores", "Why, and what if", "Subsets", "Evaluatio
 
 #: Commands in the order of the help. Those that are not here come after them, file by file.
 _ORDER = (
-    "demo", "run", "retry", "explore", "ui", "pool add", "pool list", "pool set", "pool remove",
+    "demo", "look", "run", "retry", "explore", "ui", "pool add", "pool list", "pool set", "pool remove",
     "pool remove-shard", "pool word-weights", "verify", "doctor", "score", "methods", "icc explain",
     "icc train-bridge", "why", "diff", "show lineage", "show cost", "drift freeze", "drift show", "drift accept",
     "export", "release create", "release list", "release show", "release diff", "release verify", "summary",

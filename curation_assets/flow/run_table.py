@@ -150,12 +150,12 @@ def run_table(
     return result
 
 
-def run_with_upstream(ctx: PoolContext, *names: str) -> None:
+def run_with_upstream(ctx: PoolContext, *names: str, tables: Mapping[str, Table] | None = None) -> None:
     """Bring tables and everything they rest on up to date, in this process and without Dagster.
 
-    Raises what a shard raised, ValueError where a blocking check fails.
+    `tables`: in place of the pool's own. Raises what a shard raised, ValueError where a blocking check fails.
     """
-    tables = tables_of(ctx)
+    tables = tables_of(ctx) if tables is None else tables
     wanted = with_upstream(tables, names)
     ctx = replace(ctx, planned=frozenset(wanted))
     for table in wanted.values():

@@ -7,11 +7,11 @@ from PIL import Image
 
 
 def jpeg_thumbnail(image: Image.Image, longer_side: int, quality: int = 82) -> bytes:
-    """JPEG of an image, longer side at most `longer_side` pixels; a smaller image keeps its size."""
+    """JPEG of an image, longer side at most `longer_side` pixels; a smaller image keeps its size. No metadata."""
     small = image.copy()
     small.thumbnail((longer_side, longer_side))
     buffer = io.BytesIO()
-    small.convert("RGB").save(buffer, format="JPEG", quality=quality)
+    small.convert("RGB").save(buffer, format="JPEG", quality=quality, comment=b"")  # Pillow keeps the comment else
     return buffer.getvalue()
 
 

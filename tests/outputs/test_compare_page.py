@@ -20,6 +20,7 @@ from curation_assets.audit.why import explain
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of
 from curation_assets.outputs.report import compare as page
+from curation_assets.outputs.report.page import inlined
 from curation_assets.selection.cut import PolicyCut
 from curation_assets.selection.judging import fit_cut, judge
 from curation_assets.selection.policy import Policy, Prefilter
@@ -252,7 +253,7 @@ def test_a_browser_shows_the_numbers_of_the_state_in_its_address(ctx: PoolContex
 def test_captions_cannot_end_the_script_and_large_pools_say_what_to_do(
     ctx: PoolContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    output = page._inline(json.dumps(["a </script> <!-- "]), is_json=True)
+    output = inlined(json.dumps(["a </script> <!-- "]), is_json=True)
     assert "<" not in output
     assert json.loads(output) == ["a </script> <!-- "]
     monkeypatch.setattr(page, "MAX_ROWS", 3)

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from markupsafe import Markup
 
 from curation_assets.audit.diff import NEAREST_COUNT
 from curation_assets.audit.recorded import cuts_in_force
@@ -20,7 +19,7 @@ from curation_assets.flow.declared import holds_in_words, policies_of, worths_of
 from curation_assets.flow.worth import domain_in_words
 from curation_assets.methods import lower_is_better
 from curation_assets.outputs.report.image_texts import MAX_LETTERS
-from curation_assets.outputs.report.page import page_of
+from curation_assets.outputs.report.page import inlined, page_of
 from curation_assets.outputs.thumbnails import jpeg_thumbnail
 from curation_assets.selection.cut import PolicyCut
 from curation_assets.selection.judging import judge
@@ -57,18 +56,10 @@ def write_compare_page(ctx: PoolContext, path: Path) -> None:
         domain=domain_in_words(ctx.pool.image_domain),
         holds=holds_in_words(ctx),
         data_pictures=0 if data is None else len(data["pictures"]),
-        data=None if data is None else _inline(json.dumps(data, ensure_ascii=False), is_json=True),
-        script=_inline((Path(__file__).parent / "compare.js").read_text(encoding="utf-8")),
+        data=None if data is None else inlined(json.dumps(data, ensure_ascii=False), is_json=True),
+        script=inlined((Path(__file__).parent / "compare.js").read_text(encoding="utf-8")),
     )
     path.write_text(page, encoding="utf-8")
-
-
-def _inline(text: str, *, is_json: bool = False) -> Markup:
-    """Text that may stand inside a script element: no caption can end it."""
-    if is_json:
-        return Markup(text.replace("<", "\\u003c"))
-    assert not any(end in text for end in ("</", "<!--")), "the script would end its own element"
-    return Markup(text)
 
 
 def compare_data(

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 
 
 def page_of(template: Path, **shown: Any) -> str:
@@ -16,3 +17,11 @@ def page_of(template: Path, **shown: Any) -> str:
         lstrip_blocks=True,
     )
     return environment.get_template(template.name).render(**shown)
+
+
+def inlined(text: str, *, is_json: bool = False) -> Markup:
+    """Text that may stand inside a script element: no caption can end it."""
+    if is_json:
+        return Markup(text.replace("<", "\\u003c"))
+    assert not any(end in text for end in ("</", "<!--")), "the script would end its own element"
+    return Markup(text)
