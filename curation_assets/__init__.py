@@ -8,6 +8,7 @@
     pool.run()
     pool.subset("icc")                                                        # the kept samples, as polars
     pool.table("signals/icc"), pool.scan("raw/samples")                       # any table, read or lazy
+    ca.dataset("release:first", home="data", shuffle_seed=0)                  # to train on, from the tars as they are
     pool.why(sample_id), pool.diff("icc", "clip")
 
 What each does, with its errors, is in `curation_assets.api`. Names are imported when they are first used: importing the
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
         ExpectedError,
         Pool,
         add_pool,
+        dataset,
         list_methods,
         list_pools,
         open_pool,
@@ -36,6 +38,7 @@ __all__ = [
     "Pool",
     "__version__",
     "add_pool",
+    "dataset",
     "list_methods",
     "list_pools",
     "open_pool",

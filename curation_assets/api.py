@@ -12,7 +12,7 @@ expected and what to do.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 from rich.console import Console
@@ -26,18 +26,23 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.table import TableReport
-from curation_assets.outputs.exports.subset import find_subset
+from curation_assets.outputs.exports.subset import find_subset, subset_of_release, with_chosen_captions
 from curation_assets.outputs.report.method_table import method_rows
 from curation_assets.scoring import files, prepared
 from curation_assets.scoring.prepared import ImageInput
 from curation_assets.sources import declaration
 from curation_assets.sources.download.download import DownloadSettings
 from curation_assets.stores.objects import open_home
+from curation_assets.stores.releases import find_release
+
+if TYPE_CHECKING:
+    from curation_assets.outputs.loading.dataset import SubsetStream
 
 __all__ = [
     "ExpectedError",
     "Pool",
     "add_pool",
+    "dataset",
     "list_methods",
     "list_pools",
     "open_pool",
@@ -256,6 +261,49 @@ class Pool:
         known = {policy.name: policy for policy in policies_of(self._context)}
         other = what_if(find_policy(known, right or left), fraction=fraction, threshold=threshold, rank_by=rank_by)
         return policy_comparison(self._context.store, find_policy(known, left), other).whole()
+
+
+def dataset(
+    subset: str,
+    *,
+    pool: str | None = None,
+    home: Path | str | None = None,
+    columns: Sequence[str] = ("image", "caption"),
+    captions: Literal["raw", "chosen"] = "raw",
+    transform: Callable[[dict[str, Any]], Any] | None = None,
+    missing: Literal["error", "skip"] = "error",
+    shuffle_seed: int | None = None,
+    **order: Any,
+) -> "SubsetStream":
+    """A subset as a `torch.utils.data.IterableDataset`, read from the tars as they are; `.samples` is a map-style one.
+
+    `subset`: 'release:NAME', a policy, or a file of ids as `curate export` takes them. `pool`: by name, where there is
+    more than one. `columns`: image (bytes of the file), pixels (RGB image of PIL), caption, key (SAMPLE_ID-0 …),
+    sample_id, or any column of `Pool.subset`; a sample is a dict of these, or what `transform` makes of it.
+    `captions`: raw, or those of the pool's option caption_choice. `missing`: whether a sample that changed or went
+    raises MissingSampleError or is left out and counted (`missing`, `skipped`). `shuffle_seed`: None keeps the
+    source's order, else every epoch (`set_epoch`) has its own. `order`: shuffle_window, batch_size, drop_last, rank,
+    world_size (docs/user/loader.md).
+    Raises ValueError for an empty subset and unknown columns, MissingReleaseError for a withdrawn release.
+    """
+    from curation_assets.outputs.loading.dataset import Reading, SubsetSamples, SubsetStream  # torch takes seconds
+
+    settings = load_settings(home)
+    open_home(settings.home)
+    kind, _, name = subset.partition(":")
+    release = find_release(settings.home, name, pool) if kind == "release" else None
+    if release is not None:
+        located = subset_of_release(PoolContext.open(settings, release.pool), release)
+    else:
+        pools = declaration.list_pools(settings) if pool is None else [pool]
+        if len(pools) != 1:
+            raise ValueError(f"give pool: {', '.join(pools) or 'none is declared'}")
+        located = find_subset(PoolContext.open(settings, pools[0]), subset)
+    if captions not in ("raw", "chosen"):
+        raise ValueError(f"captions must be raw or chosen, got {captions!r}")
+    located = with_chosen_captions(located) if captions == "chosen" else located
+    reading = Reading(tuple(columns), transform, missing, settings.home, located.ctx.pool.download.limits)
+    return SubsetStream(SubsetSamples(located, reading), shuffle_seed=shuffle_seed, **order)
 
 
 def add_pool(

@@ -7,7 +7,7 @@ import secrets
 import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, get_args
@@ -18,6 +18,7 @@ import polars as pl
 from curation_assets.core.json_files import read_json
 from curation_assets.numeric.identity import sample_id_from
 from curation_assets.stores.atomic import PRIVATE, write_text_atomically
+from curation_assets.stores.file_hash import FileState
 from curation_assets.stores.manifest import utc_now
 from curation_assets.stores.url_safety import ascii_host, ascii_url
 
@@ -186,6 +187,19 @@ class Denylist:
                     mapped = rows[name].replace_strict(denied, default=None, return_dtype=pl.String)
                     found = found.zip_with(found.is_not_null(), mapped)
         return found
+
+
+def current_denylist(home: Path) -> Denylist:
+    """`Denylist.load`, read again only when its file changed: for those who ask all the time."""
+    try:
+        return _loaded(home, FileState.of(_path(home)))
+    except FileNotFoundError:
+        return Denylist((), {})
+
+
+@lru_cache(maxsize=4)
+def _loaded(home: Path, state: FileState) -> Denylist:
+    return Denylist.load(home)
 
 
 def _path(home: Path) -> Path:

@@ -1,6 +1,7 @@
 """Images: bytes out of tars by member name, and pixels out of untrusted bytes."""
 
 import functools
+import hashlib
 import io
 import mmap
 import os
@@ -19,7 +20,7 @@ from PIL import Image
 
 from curation_assets.stores.atomic import fetch
 from curation_assets.stores.file_hash import FileState
-from curation_assets.stores.image_formats import DECODED, format_of
+from curation_assets.stores.image_formats import DECODED, TRAINING_EXTENSIONS, format_of
 from curation_assets.stores.tar_members import put_places, read_range
 
 MIB = 1024 * 1024
@@ -516,6 +517,35 @@ def tar_index(path: Path) -> TarIndex:
     if not path.is_file():
         raise FileNotFoundError(f"no tar {path}; materialise raw/downloads again, or restore the pool's source")
     return _index(path.absolute(), FileState.of(path))
+
+
+def scored_image(tar: Path, member: str, sha256: str) -> tuple[bytes, None, str] | tuple[None, str, str]:
+    """(bytes of an image, None, …), or (None, reason, what was found in a few words) where it is not the one that was
+    scored: its tar or its name is gone, or its bytes are others.
+    """
+    try:
+        data = tar_index(tar).read(member)
+    except ImageRejected as rejection:
+        return None, f"image_{rejection.reason}", str(rejection)
+    except (FileNotFoundError, KeyError) as error:
+        return None, "image_gone", str(error.args[0]) if isinstance(error, KeyError) else str(error)
+    found = hashlib.sha256(data).hexdigest()
+    if found != sha256:
+        return None, "image_changed", f"{len(data):,} bytes with sha256 {found}"
+    return data, None, ""
+
+
+def for_training(data: bytes, limits: ImageLimits = DEFAULT_LIMITS) -> tuple[bytes, str, str | None]:
+    """(file, its extension, what it was or None) as trainings read it: open_clip leaves out GIF and BMP, and takes
+    16-bit grey for white. Those become PNG with the pixels that were scored. Raises ImageRejected as `decode_image`.
+    """
+    kind = format_of(data)
+    extension = "" if kind is None else kind.extensions[0]
+    if extension in TRAINING_EXTENSIONS and not is_deep_grey(data):
+        return data, extension, None
+    pixels = io.BytesIO()
+    decode_image(data, limits).save(pixels, "PNG")
+    return pixels.getvalue(), "png", "unknown" if kind is None else kind.name
 
 
 def read_member(path: Path, name: str) -> bytes:

@@ -44,6 +44,25 @@ def read_range(tar: Path, member: str) -> bytes | None:
     return objects.read_range(tar, index.e_tag, *index.places[member])
 
 
+def places_in_bucket(tar: Path) -> Places | None:
+    """Where the members of a tar that is not on this machine lie; None where the tar itself is to be read."""
+    objects = _objects(tar)
+    index = None if objects is None or objects.is_here(tar) else _index(objects, tar)
+    return None if index is None else index.places
+
+
+def read_span(tar: Path, start: int, size: int) -> bytes | None:
+    """Bytes of a tar that is not on this machine, as far as it has them; None where the tar itself is to be read.
+
+    Raises ObjectStoreError.
+    """
+    objects = _objects(tar)
+    index = None if objects is None or objects.is_here(tar) else _index(objects, tar)
+    if objects is None or index is None:
+        return None
+    return objects.read_range(tar, index.e_tag, start, min(size, index.size - start))
+
+
 def indexed_sha256(tar: Path) -> str | None:
     """sha256 of a tar that is not on this machine, 64 hex digits; None where the tar itself is to be read."""
     objects = _objects(tar)

@@ -1,6 +1,5 @@
 """What every export leaves: its files with hashes, what was left out and why, and a record of it in the home folder."""
 
-import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -17,7 +16,7 @@ from curation_assets.outputs.exports.subset import MISSING_SCHEMA, Subset, missi
 from curation_assets.outputs.registry import SAMPLE_IDS, ExportRecord, record_export
 from curation_assets.stores.atomic import check_new, write_text_atomically, writing_new
 from curation_assets.stores.file_hash import file_sha256
-from curation_assets.stores.images import ImageRejected, tar_index
+from curation_assets.stores.images import scored_image
 from curation_assets.stores.lease import filling_folder
 from curation_assets.stores.manifest import utc_now
 from curation_assets.stores.samples import OWN_ID
@@ -45,19 +44,13 @@ class Export:
 
     def image_of(self, row: Mapping[str, Any]) -> bytes | None:
         """Bytes of a sample's image as they were scored; None, with the reason noted, where they are not there."""
-        reason = None
-        if row["tar"] is None or row["member"] is None:
-            reason = "no_image"
-        else:
-            try:
-                data = tar_index(self.subset.ctx.store.root / row["tar"]).read(row["member"])
-                if hashlib.sha256(data).hexdigest() == row["image_sha256"]:
-                    return data
-                reason = "image_changed"
-            except ImageRejected as rejection:
-                reason = f"image_{rejection.reason}"
-            except (FileNotFoundError, KeyError):
-                reason = "image_gone"
+        reason: str | None = "no_image"
+        if row["tar"] is not None and row["member"] is not None:
+            tar = self.subset.ctx.store.root / row["tar"]
+            data, reason, _ = scored_image(tar, row["member"], row["image_sha256"])
+            if reason is None:
+                return data
+        assert reason is not None
         self.lost.append((row["sample_id"], row["multiplicity"], reason))
         return None
 

@@ -23,8 +23,7 @@ from curation_assets.outputs.exports.formats import export_format
 from curation_assets.outputs.exports.manifest import Export, exporting
 from curation_assets.outputs.exports.subset import CHOICE_COLUMNS, Subset, subset_of_ids, with_chosen_captions
 from curation_assets.stores.atomic import write_text_atomically
-from curation_assets.stores.image_formats import TRAINING_EXTENSIONS, format_of
-from curation_assets.stores.images import decode_image, is_deep_grey
+from curation_assets.stores.images import for_training
 from curation_assets.stores.samples import OWN_ID
 from curation_assets.stores.tar_samples import SIDECAR_SCHEMA
 
@@ -73,7 +72,9 @@ def export_webdataset(
                 if batches is None:
                     continue
                 raise ValueError(f"the image of {row['sample_id']} changed while its batch was written; export again")
-            image, extension = _trainable(export, image)
+            image, extension, was = for_training(image, subset.ctx.pool.download.limits)
+            if was is not None:
+                export.reencoded[f"{was} to PNG"] = export.reencoded.get(f"{was} to PNG", 0) + 1
             sha256 = hashlib.sha256(image).hexdigest()
             for members in _entries(export, row, image, extension, sha256, copies):
                 size = sum(_tar_bytes(data) for name, data in members.items() if name != "__key__")
@@ -112,22 +113,6 @@ def write_training_tars(
     subset = subset_of_ids(ctx, sample_ids, name)
     subset = with_chosen_captions(subset) if chosen_captions else subset
     return sorted(export_webdataset(subset, out, max_samples=max_samples).glob("*.tar"))
-
-
-def _trainable(export: Export, image: bytes) -> tuple[bytes, str]:
-    """(file, its extension) as trainings read it: open_clip leaves out GIF and BMP, and takes 16-bit grey for white.
-
-    Those are written as PNG, with the pixels that were scored, and counted in the manifest.
-    """
-    kind = format_of(image)
-    extension = "" if kind is None else kind.extensions[0]
-    if extension in TRAINING_EXTENSIONS and not is_deep_grey(image):
-        return image, extension
-    pixels = io.BytesIO()
-    decode_image(image, export.subset.ctx.pool.download.limits).save(pixels, "PNG")
-    name = f"{'unknown' if kind is None else kind.name} to PNG"
-    export.reencoded[name] = export.reencoded.get(name, 0) + 1
-    return pixels.getvalue(), "png"
 
 
 def _entries(

@@ -1,0 +1,71 @@
+"""Members of tars by byte range: what lies close together is read in one go."""
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from curation_assets.core.settings import working_copy
+from curation_assets.stores.objects import THREADS
+from curation_assets.stores.tar_members import read_span
+
+MAX_GAP = 64 * 1024  # bytes between two members that are read along: less than another request or seek costs
+MAX_SPAN = 8 * 1024 * 1024  # bytes of one read, unless one member is larger
+
+
+@dataclass(frozen=True)
+class Members:
+    """(N,) members of tars: number of the tar, first byte, bytes."""
+
+    tars: tuple[Path, ...]
+    tar: np.ndarray
+    offset: np.ndarray
+    length: np.ndarray
+
+    def read(self, chosen: np.ndarray) -> dict[int, bytes]:
+        """Number of a member → its bytes, or what is left of them: fewer where the tar is cut, none where it is gone.
+
+        Raises ObjectStoreError where a bucket does not answer.
+        """
+        spans = self._spans(np.unique(chosen))
+        if working_copy(self.tars[0]) is None:
+            return dict(one for span in spans for one in self._read_span(span))
+        with ThreadPoolExecutor(THREADS) as threads:  # a bucket answers late, and many at a time
+            return dict(one for read in threads.map(self._read_span, spans) for one in read)
+
+    def _spans(self, chosen: np.ndarray) -> Iterator[np.ndarray]:
+        """The members, in groups that are read together."""
+        order = chosen[np.lexsort((self.offset[chosen], self.tar[chosen]))]
+        tar, offset = self.tar[order], self.offset[order]
+        end = offset + self.length[order]
+        is_apart = (tar[1:] != tar[:-1]) | (offset[1:] - end[:-1] > MAX_GAP)
+        for group in np.split(np.arange(len(order)), np.flatnonzero(is_apart) + 1):
+            start = 0
+            for place in range(1, len(group) + 1):
+                if place == len(group) or end[group[place]] - offset[group[start]] > MAX_SPAN:
+                    yield order[group[start:place]]
+                    start = place
+
+    def _read_span(self, span: np.ndarray) -> list[tuple[int, bytes]]:
+        tar = self.tars[self.tar[span[0]]]
+        first = int(self.offset[span[0]])
+        size = int((self.offset[span] + self.length[span]).max()) - first
+        data = read_span(tar, first, size)
+        if data is None:
+            try:
+                file = os.open(tar, os.O_RDONLY)
+            except OSError:
+                data = b""
+            else:
+                try:
+                    data = os.pread(file, size, first)
+                finally:
+                    os.close(file)
+        if len(span) == 1:
+            return [(int(span[0]), data)]
+        starts = self.offset[span] - first
+        ends = starts + self.length[span]
+        return [(int(n), data[a:b]) for n, a, b in zip(span, starts.tolist(), ends.tolist(), strict=True)]
