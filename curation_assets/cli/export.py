@@ -71,8 +71,8 @@ def export(
     if captions not in ("raw", "chosen"):
         raise ValueError(f"--captions takes raw or chosen, got {captions!r}")
     if captions == "chosen":
-        if format not in ("webdataset", "hf"):
-            raise ValueError(f"format {format!r} holds no captions; --captions chosen is for webdataset and hf")
+        if format not in ("webdataset", "hf", "index"):
+            raise ValueError(f"format {format!r} holds no captions; --captions chosen is for webdataset, hf and index")
         located = with_chosen_captions(located)
     parts = {out: located}
     if validation is not None:

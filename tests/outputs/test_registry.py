@@ -57,6 +57,7 @@ def test_every_format_names_a_function_that_is_there() -> None:
     assert {name: format.options for name, format in FORMATS.items()} == {
         "npy": (),
         "keys": (),
+        "index": (),
         "webdataset": ("max_samples", "max_bytes"),
         "hf": ("license", "max_bytes"),
     }

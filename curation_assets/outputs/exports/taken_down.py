@@ -18,7 +18,6 @@ import pyarrow.parquet as pq
 
 from curation_assets.core.json_files import read_json
 from curation_assets.outputs.exports.credits import CREDITS
-from curation_assets.outputs.exports.lists import KEYS
 from curation_assets.outputs.exports.manifest import MANIFEST, MISSING
 from curation_assets.outputs.exports.subset import MISSING_SCHEMA, missing_counts
 from curation_assets.outputs.holders import EXPORT_FLAG
@@ -34,6 +33,8 @@ from curation_assets.stores.tar_writing import rewrite_tar
 from curation_assets.stores.text_tables import read_rows, unescaped, write_text_table
 
 _ADVICE = "name the folder of an export (webdataset, hf or npy), whole and as it was written"
+#: Formats that hold no image: writing them again takes seconds.
+_NOT_REWRITTEN = {"keys": "has no ids to take them out by", "index": "is not rewritten in part"}
 _HEADING = "\n## Taken down\n"
 
 
@@ -41,7 +42,7 @@ def take_out(home: Path, folder: Path) -> list[str]:
     """Remove what the home's denylist knows from an export's folder; returns the sample_ids, none where it holds none.
 
     Raises ValueError for a folder that is no export, whose files are not those of its manifest, or that lists keys of
-    other tars (format keys, which holds no ids to find them by); then nothing is changed. PoolHeldError where another
+    other tars or ranges in them (formats keys and index); then nothing is changed. PoolHeldError where another
     command writes there.
     """
     folder = Path(folder).expanduser().resolve()
@@ -52,10 +53,10 @@ def take_out(home: Path, folder: Path) -> list[str]:
         if not found and begun is None:
             return []
         ids = sorted({*found, *(begun or {}).get("sample_ids", ())})
-        if manifest["format"] == KEYS.partition(".")[0]:
+        if (why := _NOT_REWRITTEN.get(manifest["format"])) is not None:
             raise ValueError(
-                f"{folder}: {len(ids)} of its samples are taken down, and {KEYS} has no ids to take them out by; "
-                "export it again"
+                f"{folder}: {len(ids)} of its samples are taken down, and format {manifest['format']!r} {why}; export "
+                "it again"
             )
         if begun is None:
             _check_files(folder, manifest)

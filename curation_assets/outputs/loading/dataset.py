@@ -19,7 +19,7 @@ from torch.utils.data import Dataset, IterableDataset, get_worker_info
 from curation_assets.core.errors import StoreError
 from curation_assets.numeric.block_order import BlockOrder
 from curation_assets.outputs.exports.subset import Subset, missing_counts
-from curation_assets.outputs.loading.places import with_places
+from curation_assets.outputs.loading.places import located
 from curation_assets.outputs.loading.spans import Members
 from curation_assets.stores.content_hash import frame_sha256
 from curation_assets.stores.denylist import TAKEDOWN, current_denylist
@@ -83,7 +83,7 @@ class SubsetSamples(Dataset[Any]):
         rows, lost = subset.rows, subset.missing
         check_columns(reading.columns, rows)
         if reading.with_image:
-            rows, gone = _located(subset)
+            rows, gone = located(subset)
             lost = pl.concat([lost, gone], how="diagonal")
         self.missing = missing_counts(lost)  # reason → samples that are left out
         errors = lost.filter(pl.col("reason") != f"dropped:{TAKEDOWN}")
@@ -376,28 +376,6 @@ def check_columns(columns: Sequence[str], rows: pl.DataFrame) -> None:
         raise ValueError(f"columns must be some of {', '.join(known)}; got {', '.join(unknown) or 'none'}")
     if {IMAGE, PIXELS} & {*columns} and rows.height and not rows["tar"].count():
         raise ValueError("this pool has captions only: leave image and pixels out of columns")
-
-
-def _located(subset: Subset) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """(rows with offset and length, samples whose image is not where it was: as `Subset.missing`, and a detail)."""
-    rows = with_places(subset.ctx, subset.rows)
-    is_gone = pl.col("offset").is_null()
-    reason = (
-        pl.when(pl.col("tar").is_null())
-        .then(pl.lit("no_image"))
-        .when(is_gone)
-        .then(pl.lit("image_gone"))
-        .when(pl.col("length") != pl.col("image_bytes"))
-        .then(pl.lit("image_changed"))
-    )
-    place = pl.format("member {} of {} (shard {}) was {} bytes", "member", "tar", "shard", "image_bytes")
-    found = pl.when(is_gone).then(pl.lit("found none")).otherwise(pl.format("found {}", "length"))
-    marked = rows.with_columns(reason=reason, detail=pl.format("{}, {}", place, found))
-    lost = marked.filter(pl.col("reason").is_not_null())
-    return (
-        marked.filter(pl.col("reason").is_null()).drop("reason", "detail"),
-        lost.select("sample_id", "multiplicity", "reason", "detail"),
-    )
 
 
 def _changed(sample: Sample, found: str) -> MissingSampleError:

@@ -16,6 +16,7 @@ import polars as pl
 from curation_assets.core.disk import DiskError
 from curation_assets.core.table_names import SAMPLES
 from curation_assets.flow.context import PoolContext
+from curation_assets.outputs.exports.subset import Subset
 from curation_assets.stores.atomic import replacing
 from curation_assets.stores.file_hash import FileState
 from curation_assets.stores.images import tar_index
@@ -26,7 +27,29 @@ _SCHEMA = {"source_row": pl.Int64, "offset": pl.Int64, "length": pl.Int64}
 _UNREADABLE = (OSError, pl.exceptions.PolarsError)  # of a file that is made again then
 
 
-def with_places(ctx: PoolContext, rows: pl.DataFrame) -> pl.DataFrame:
+def located(subset: Subset) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """(rows with offset and length, samples whose image is not where it was: as `Subset.missing`, and a detail)."""
+    rows = _with_places(subset.ctx, subset.rows)
+    is_gone = pl.col("offset").is_null()
+    reason = (
+        pl.when(pl.col("tar").is_null())
+        .then(pl.lit("no_image"))
+        .when(is_gone)
+        .then(pl.lit("image_gone"))
+        .when(pl.col("length") != pl.col("image_bytes"))
+        .then(pl.lit("image_changed"))
+    )
+    place = pl.format("member {} of {} (shard {}) was {} bytes", "member", "tar", "shard", "image_bytes")
+    found = pl.when(is_gone).then(pl.lit("found none")).otherwise(pl.format("found {}", "length"))
+    marked = rows.with_columns(reason=reason, detail=pl.format("{}, {}", place, found))
+    lost = marked.filter(pl.col("reason").is_not_null())
+    return (
+        marked.filter(pl.col("reason").is_null()).drop("reason", "detail"),
+        lost.select("sample_id", "multiplicity", "reason", "detail"),
+    )
+
+
+def _with_places(ctx: PoolContext, rows: pl.DataFrame) -> pl.DataFrame:
     """Rows (shard, source_row, tar …) with the columns offset and length: the bytes of their image in its tar.
 
     Both are null where the tar or the name in it is gone, and where there is no image.
