@@ -173,7 +173,8 @@ def tables_of_results(kind: str, metrics: pl.DataFrame) -> list[str]:
         wide = cells.pivot(on="metric", index=["policy", "kind", "n"], values="cell", maintain_order=True)
         position = {policy: number for number, policy in enumerate(order)}
         wide = wide.sort(pl.col("policy").replace_strict(position, default=len(position), return_dtype=pl.Int64))
-        parts += [f"**{trainer}, {100 * float(size):.4g} % of the pool**", markdown(wide)]  # type: ignore[arg-type]
+        share = "each set's own size" if size is None else f"{100 * float(size):.4g} % of the pool"  # type: ignore[arg-type]
+        parts += [f"**{trainer}, {share}**", markdown(wide)]
     return parts
 
 
