@@ -2,12 +2,15 @@
 
 import contextlib
 import logging
+import os
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import torch
+from PIL import Image
 
 Item = TypeVar("Item")
 
@@ -99,6 +102,37 @@ def batches_side_by_side(device: str) -> Iterator[Callable[..., Iterable[Any]]]:
             yield executor.map
     finally:
         torch.set_num_threads(threads)
+
+
+BATCHES_AHEAD = 2  # prepared while a card computes
+PREPARING_THREADS = 6  # more wait for Python's lock: 16 give two thirds of what 6 do (benchmarks/results/gpu.md)
+
+
+def pixel_batches(
+    images: Sequence[Image.Image], prepare: Callable[[Image.Image], torch.Tensor], batch_size: int, device: str
+) -> Iterator[torch.Tensor]:
+    """(N,) images → (B, 3, H, W), batch after batch, each image through `prepare` as RGB.
+
+    Beside a card threads prepare the next batches while it computes: one core prepares fewer images than a card reads.
+    Pillow resizes outside Python's lock.
+    """
+    batches = chunks(images, batch_size)
+
+    def prepared(image: Image.Image) -> torch.Tensor:
+        return prepare(image.convert("RGB"))
+
+    if torch.device(device).type == "cpu":
+        for batch in batches:
+            yield torch.stack([prepared(image) for image in batch])
+        return
+    with ThreadPoolExecutor(min(PREPARING_THREADS, os.cpu_count() or 1)) as executor:
+        ahead: deque[list[Future[torch.Tensor]]] = deque()
+        for batch in batches:
+            ahead.append([executor.submit(prepared, image) for image in batch])
+            if len(ahead) > BATCHES_AHEAD:
+                yield torch.stack([one.result() for one in ahead.popleft()])
+        for futures in ahead:
+            yield torch.stack([one.result() for one in futures])
 
 
 def run_unpadded(

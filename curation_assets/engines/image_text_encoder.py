@@ -18,7 +18,14 @@ from curation_assets.core.errors import ModelUnavailableError
 from curation_assets.core.roles import ModelIdentity
 from curation_assets.engines import EngineRequest, photo_pair
 from curation_assets.engines.addresses import ModelAddress, local_folder, unavailable_message
-from curation_assets.engines.batches import autocast, chunks, quiet_loading, run_unpadded, unique_texts
+from curation_assets.engines.batches import (
+    autocast,
+    chunks,
+    pixel_batches,
+    quiet_loading,
+    run_unpadded,
+    unique_texts,
+)
 from curation_assets.engines.blip_retrieval import BlipRetrieval, is_blip_retrieval
 from curation_assets.engines.open_clip_weights import check_open_clip_name
 from curation_assets.engines.photo_pair import PhotoPairEncoder
@@ -52,8 +59,7 @@ class OpenClipEncoder:
     def embed_images(self, images: Sequence[Image.Image]) -> np.ndarray:
         """(N,) images of any mode → (N, D) float32, unit length."""
         rows = []
-        for batch in chunks(images, self.batch_size):
-            pixels = torch.stack([self.preprocess(image.convert("RGB")) for image in batch])  # (B, 3, H, W)
+        for pixels in pixel_batches(images, self.preprocess, self.batch_size, self.device):
             with autocast(self.device):
                 embedded = self.model.encode_image(pixels.to(self.device))  # (B, D)
             rows.append(_unit(embedded))
@@ -77,8 +83,7 @@ class OpenClipEncoder:
     def embed_patches(self, images: Sequence[Image.Image]) -> np.ndarray:
         """(N,) images → (N, T, W) float32: states of the last block of the vision tower, class token first."""
         rows = []
-        for batch in chunks(images, self.batch_size):
-            pixels = torch.stack([self.preprocess(image.convert("RGB")) for image in batch])  # (B, 3, H, W)
+        for pixels in pixel_batches(images, self.preprocess, self.batch_size, self.device):
             with autocast(self.device):
                 states = self.model.visual.forward_intermediates(
                     pixels.to(self.device),

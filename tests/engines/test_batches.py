@@ -1,12 +1,21 @@
 """Batches of one length: what is in them, and that every text comes back once, in its place."""
 
+import threading
 from collections.abc import Sequence
 
+import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
-from curation_assets.engines.batches import TOKENS_AT_ONCE, batches_of_equal_length, run_unpadded
+from curation_assets.engines.batches import (
+    TOKENS_AT_ONCE,
+    batches_of_equal_length,
+    pixel_batches,
+    run_unpadded,
+)
 
 
 @given(st.lists(st.integers(1, 20)), st.integers(1, 7), st.integers(1, 60))
@@ -60,3 +69,27 @@ def test_the_number_of_threads_changes_no_bit() -> None:
         torch.set_num_threads(before)
     assert torch.equal(found[1], found[2])
     assert torch.equal(found[1], found[3])
+
+
+def test_pixels_prepared_beside_a_card_are_those_of_the_plain_loop() -> None:
+    images = [Image.new("L" if number % 3 else "RGBA", (4, 4), number) for number in range(23)]
+    threads = set()
+
+    def prepare(image: Image.Image) -> torch.Tensor:
+        threads.add(threading.get_ident())
+        assert image.mode == "RGB"
+        return torch.from_numpy(np.asarray(image).copy()).float()
+
+    plain = list(pixel_batches(images, prepare, 5, "cpu"))
+    assert threads == {threading.get_ident()}
+    ahead = list(pixel_batches(images, prepare, 5, "cuda"))
+    assert len(threads) > 1
+    assert [len(batch) for batch in ahead] == [5, 5, 5, 5, 3]
+    assert all(torch.equal(*pair) for pair in zip(plain, ahead, strict=True))
+    assert list(pixel_batches([], prepare, 5, "cuda")) == []
+
+    def refuse(image: Image.Image) -> torch.Tensor:
+        raise OSError("a bad image")
+
+    with pytest.raises(OSError, match="a bad image"):
+        list(pixel_batches(images, refuse, 5, "cuda"))
