@@ -1,4 +1,4 @@
-"""The tutorial prints what its page shows, and its commands do what its code does."""
+"""The tutorial's page is its script, and its commands do what its code does (test_blocks.py runs the page)."""
 
 import re
 import shlex
@@ -15,7 +15,7 @@ from tests.support.paths import REPOSITORY
 
 sys.path.insert(0, str(REPOSITORY / "docs" / "contributor"))
 
-from render_tutorial import PAGE, SCRIPT, cells, run_cells
+from render_tutorial import PAGE, SCRIPT, cells
 
 
 def test_the_page_has_the_script_s_texts_and_code() -> None:
@@ -24,11 +24,6 @@ def test_the_page_has_the_script_s_texts_and_code() -> None:
     for _, content in cells(SCRIPT.read_text(encoding="utf-8")):
         position = page.find(content, position)
         assert position >= 0, f"run docs/contributor/render_tutorial.py: the page lacks\n{content}"
-
-
-@pytest.mark.slow
-def test_the_script_prints_what_the_page_shows() -> None:
-    assert run_cells(SCRIPT.read_text(encoding="utf-8")) == PAGE.read_text(encoding="utf-8")
 
 
 def test_the_page_names_a_command_for_every_step() -> None:

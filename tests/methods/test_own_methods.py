@@ -2,7 +2,6 @@
 
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -25,6 +24,7 @@ from curation_assets.methods import find_method, get_method, lower_is_better, ow
 from curation_assets.scoring.batches import ContractError
 from curation_assets.scoring.contract import RULES, check_own_method
 from curation_assets.sources.declaration import add_pool, declaration_sha256, set_values
+from tests.support.pages import Reader, blocks_of
 from tests.support.paths import REPOSITORY
 
 PAGE = (REPOSITORY / "docs" / "user" / "own_methods.md").read_text(encoding="utf-8")
@@ -69,28 +69,11 @@ def tables(ctx: PoolContext) -> set[str]:
 
 @pytest.mark.slow
 def test_the_page_runs_as_printed(tmp_path: Path) -> None:
-    for name, text in (("capitals.py", METHOD), ("calm.sql", RECIPE), ("calm_half.yaml", POLICY)):
-        (tmp_path / name).write_text(text)
-    (tmp_path / "captions.csv").write_text(CAPTIONS)
-    (tmp_path / "curate").write_text(
-        f'#!/bin/sh\nexec {sys.executable} -c "from curation_assets.cli import main; main()" "$@"'
-    )
-    (tmp_path / "curate").chmod(0o755)
-    script = "set -e\n" + "".join(text for kind, text in BLOCKS if kind == "bash")
-    variables = {name: value for name, value in os.environ.items() if not name.startswith("CURATION_HOME")}
-    path = f"{tmp_path}{os.pathsep}{variables['PATH']}"
-    done = subprocess.run(
-        ["bash", "-c", script],
-        cwd=tmp_path,
-        env={**variables, "PATH": path, "PYTHONPATH": str(REPOSITORY)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    printed = [line for kind, text in BLOCKS if kind == "text" for line in text.splitlines()]
+    page = REPOSITORY / "docs" / "user" / "own_methods.md"
+    reader = Reader(tmp_path, tmp_path)
+    assert reader.read(blocks_of(page)) == []
+    printed = [line for block in blocks_of(page) if block.language == "text" for line in block.text.splitlines()]
     assert len(printed) == len(RULES) + 2
-    assert [line for line in printed if line not in map(str.rstrip, done.stdout.splitlines())] == []
     with no_other_home():
         ctx = PoolContext.open(load_settings(tmp_path / "data", "embedded"), "small")
         captions = ctx.store.scan("raw/samples").collect()["caption"].to_list()
