@@ -145,7 +145,7 @@ class Reader:
             kept = samples.filter(pl.col("status") == "kept").select("sample_id").head(1).collect()
             self.words["ID"] = kept["sample_id"][0]
         for word, value in self.words.items():
-            text = re.sub(rf"(?<![\w=$/]){word}(?!\w|=)", value.replace("\\", r"\\"), text)
+            text = re.sub(rf"(?<![\w$/]){word}(?!\w|=)", value.replace("\\", r"\\"), text)
         return re.sub(r"(?<![\w.$/-])/data/", f"{self.data}/", text)
 
     def bash(self, text: str) -> None:
