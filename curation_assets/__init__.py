@@ -32,8 +32,10 @@ if TYPE_CHECKING:
         score_file,
         score_pairs,
     )
+    from curation_assets.defs.component import CurationPool
 
 __all__ = [
+    "CurationPool",
     "ExpectedError",
     "Pool",
     "__version__",
@@ -53,7 +55,10 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
     from importlib import import_module
 
-    return getattr(import_module("curation_assets.api"), name)
+    # A component of other teams' Dagster projects: the one name that needs Dagster.
+    return getattr(
+        import_module("curation_assets.defs.component" if name == "CurationPool" else "curation_assets.api"), name
+    )
 
 
 def __dir__() -> list[str]:

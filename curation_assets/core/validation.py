@@ -37,7 +37,14 @@ def _switched(value: Any) -> Any:
     return {} if value is True else None if value is False or value == {} else value
 
 
-_SWITCHED = BeforeValidator(_switched)
+class _MayBeSwitched(BeforeValidator):
+    """Whose JSON schema takes true and false, too."""
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> Any:
+        return {"anyOf": [{"type": "boolean"}, handler(schema)]}
+
+
+_SWITCHED = _MayBeSwitched(_switched)
 #: A `checked` class that may be switched: true for its defaults; false, null or nothing inside for None.
 Switched = Annotated[T | None, _SWITCHED]
 

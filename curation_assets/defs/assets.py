@@ -3,7 +3,7 @@
 import functools
 import hashlib
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,10 +22,12 @@ from curation_assets.flow.graph import tables_of
 from curation_assets.flow.run_table import ShardResult, TableResult, checks_of, run_table
 from curation_assets.flow.table import Grain, Table, TableReport
 from curation_assets.foreign.dagster_runs import add_metadata
+from curation_assets.sources.declaration import Pool
 from curation_assets.stores.catalog import view_sql
 from curation_assets.stores.lease import writing_tables
 from curation_assets.stores.shard_store import named
 
+OBSERVER = "curation_observer"  # a resource; other projects, which load pools as components, have names of their own
 JOBS: dict[Grain, str] = {"shard": "shards", "pool": "summary", "training": "trainings"}
 
 
@@ -47,12 +49,18 @@ def observer_resource(observer: Observer | None = None) -> dict[str, dg.Resource
             tag_run(context.instance, context.run)
         return observer or Observer()
 
-    return {"observer": dg.ResourceDefinition(resource_fn=made)}
+    return {OBSERVER: dg.ResourceDefinition(resource_fn=made)}
 
 
-def asset_key(pool: str, table_name: str) -> dg.AssetKey:
-    """Key of a table's asset: [pool, stage, name]."""
-    return dg.AssetKey([pool, *table_name.split("/")])
+def asset_key(pool: Pool, name: str) -> dg.AssetKey:
+    """Key of a table's asset: [pool, stage, name], after the prefix that the pool's declaration names."""
+    return dg.AssetKey([*DagsterOptions.of(pool).asset_key_prefix, pool.name, *name.split("/")])
+
+
+def pool_and_table(key: Sequence[str]) -> tuple[str, str]:
+    """Pool and table of the parts of an asset's key, whatever its prefix; empty names where it is of no table."""
+    pool, *table = key[-3:] if len(key) >= 3 else ("", "")
+    return pool, "/".join(table)
 
 
 def job_name(pool: str, grain: Grain) -> str:
@@ -103,13 +111,13 @@ def _asset_of(
     settings: Settings, pool_name: str, table: Table, tables: dict[str, Table], declared: PoolContext
 ) -> dg.AssetsDefinition:
     options = DagsterOptions.of(declared)
-    key = asset_key(pool_name, table.name)
+    key = asset_key(declared.pool, table.name)
     is_sharded = table.grain == "shard"
     partitions = partitions_definition(pool_name, table)
 
     @dg.asset(
         key=key,
-        deps=[asset_key(pool_name, name) for name in table.inputs],
+        deps=[_dep(declared.pool, table, tables[name]) for name in table.inputs],
         partitions_def=partitions,
         backfill_policy=None if partitions is None else _backfill_policy(settings),
         group_name=table.stage,
@@ -121,10 +129,10 @@ def _asset_of(
         automation_condition=backfill_condition(options.backfill_cron) if is_sharded else None,
         check_specs=_check_specs(table, key),
         pool=_concurrency_pool(table, declared),
-        required_resource_keys={"observer"},
+        required_resource_keys={OBSERVER},
     )
     def table_asset(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
-        observer: Observer = context.resources.observer
+        observer: Observer = getattr(context.resources, OBSERVER)
         progress = observer.progress or LogLines(context.log.info)
         planned = _tables_of_run(context, pool_name)
         ctx = PoolContext.open(settings, pool_name, run_id=context.run_id, progress=progress, planned=planned)
@@ -156,10 +164,16 @@ def _asset_of(
     return table_asset
 
 
+def _dep(pool: Pool, table: Table, read: Table) -> dg.AssetDep:
+    """A training reads every shard; `dg check defs` refuses two kinds of partitions without a word on that."""
+    reads_all = table.grain == "training" and read.grain == "shard"
+    return dg.AssetDep(asset_key(pool, read.name), partition_mapping=dg.AllPartitionMapping() if reads_all else None)
+
+
 def _tables_of_run(context: dg.AssetExecutionContext, pool_name: str) -> list[str]:
     """Tables of the pool that this run makes. Its steps follow one another in one process, whoever launched it."""
-    selected = context.job_def.asset_layer.selected_asset_keys
-    return ["/".join(key.path[1:]) for key in selected if key.path[0] == pool_name]
+    selected = (pool_and_table(key.path) for key in context.job_def.asset_layer.selected_asset_keys)
+    return [table for pool, table in selected if pool == pool_name]
 
 
 def _failure(result: TableResult) -> Exception:
@@ -214,7 +228,7 @@ def _declared_metadata(table: Table, ctx: PoolContext) -> dict[str, Any]:
     if table.shown.column_lineage:
         metadata["dagster/column_lineage"] = dg.TableColumnLineage(
             {
-                column: [dg.TableColumnDep(asset_key(pool_name, source), name) for source, name in sources]
+                column: [dg.TableColumnDep(asset_key(ctx.pool, source), name) for source, name in sources]
                 for column, sources in table.shown.column_lineage.items()
             }
         )

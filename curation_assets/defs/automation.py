@@ -1,5 +1,7 @@
 """Sensors, schedules and jobs of a pool: new shards are registered, and missing partitions are backfilled."""
 
+from typing import Any
+
 import dagster as dg
 
 from curation_assets.core.settings import Settings, check_shard_key
@@ -7,6 +9,7 @@ from curation_assets.defs.assets import asset_key, job_name, partitions_definiti
 from curation_assets.defs.dead_runs import free_dead_runs
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
+from curation_assets.flow.table import Grain
 from curation_assets.foreign.dagster_runs import AssetJob
 from curation_assets.sources.declaration import declaration_sha256
 
@@ -68,11 +71,13 @@ def dead_run_sensor() -> dg.SensorDefinition:
     return dead_runs
 
 
-def backfill_sensor() -> dg.AutomationConditionSensorDefinition:
-    """Evaluates the scheduled-backfill conditions of all per-shard assets."""
+def backfill_sensor(
+    name: str = "scheduled_backfill", target: dg.AssetSelection | None = None
+) -> dg.AutomationConditionSensorDefinition:
+    """Evaluates the scheduled-backfill conditions of all per-shard assets, or of those of `target`."""
     return dg.AutomationConditionSensorDefinition(
-        "scheduled_backfill",
-        target=dg.AssetSelection.all(),
+        name,
+        target=target or dg.AssetSelection.all(),
         default_status=dg.DefaultSensorStatus.RUNNING,
         minimum_interval_seconds=60,
     )
@@ -83,24 +88,31 @@ def pool_jobs(settings: Settings, pool_name: str) -> list[AssetJob]:
 
     `<pool>_trainings`, of a pool that trains models on its subsets: by training set, size and seed.
     """
-    tables = tables_of(PoolContext.open(settings, pool_name)).values()
-    per_shard = [asset_key(pool_name, table.name) for table in tables if table.grain == "shard"]
-    whole_pool = [asset_key(pool_name, table.name) for table in tables if table.grain == "pool"]
+    ctx = PoolContext.open(settings, pool_name)
+    tables = tables_of(ctx).values()
     trained = [table for table in tables if table.grain == "training"]
+
+    def of_grain(grain: Grain) -> dg.AssetSelection:
+        return dg.AssetSelection.assets(*(asset_key(ctx.pool, table.name) for table in tables if table.grain == grain))
+
+    # A process per step costs 2–4 s, and would load models and decode images once per step.
+    in_one_process: Any = {"executor_def": dg.in_process_executor}
     jobs = [
         dg.define_asset_job(
             job_name(pool_name, "shard"),
-            dg.AssetSelection.assets(*per_shard),
+            of_grain("shard"),
             partitions_def=partitions_of(pool_name),
+            **in_one_process,
         ),
-        dg.define_asset_job(job_name(pool_name, "pool"), dg.AssetSelection.assets(*whole_pool)),
+        dg.define_asset_job(job_name(pool_name, "pool"), of_grain("pool"), **in_one_process),
     ]
     if trained:
         jobs.append(
             dg.define_asset_job(
                 job_name(pool_name, "training"),
-                dg.AssetSelection.assets(*(asset_key(pool_name, table.name) for table in trained)),
+                of_grain("training"),
                 partitions_def=partitions_definition(pool_name, trained[0]),
+                **in_one_process,
             )
         )
     return jobs

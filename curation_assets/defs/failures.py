@@ -3,6 +3,7 @@
 import dagster as dg
 
 from curation_assets.core.settings import Settings
+from curation_assets.defs.assets import pool_and_table
 from curation_assets.defs.dead_runs import HIDDEN, KILLED
 from curation_assets.operations.failure_hook import FailureHook
 
@@ -17,7 +18,7 @@ def problems_of(instance: dg.DagsterInstance, run: dg.DagsterRun) -> list[str]:
         outcome = event.asset_check_evaluation_data if event else None
         if outcome is None or outcome.passed or outcome.severity != dg.AssetCheckSeverity.ERROR:
             continue
-        table = "/".join(outcome.asset_key.path[1:])
+        _, table = pool_and_table(outcome.asset_key.path)
         wrong = outcome.metadata.get("what is wrong")
         rows = wrong.records if isinstance(wrong, dg.TableMetadataValue) else []
         checks += [f"{table} of shard {row.data['where']}: {row.data['what']} ({outcome.check_name})" for row in rows]
@@ -61,5 +62,5 @@ def failure_sensor(settings: Settings) -> dg.SensorDefinition | None:
 
 
 def _pool_of(run: dg.DagsterRun) -> str | None:
-    selected = [key.path[0] for key in run.asset_selection or ()]
+    selected = [pool_and_table(key.path)[0] for key in run.asset_selection or ()]
     return run.tags.get(POOL) or (selected[0] if selected else None)

@@ -17,7 +17,7 @@ import polars as pl
 from curation_assets.audit.index import Index, refresh_index
 from curation_assets.core.settings import SHARDS_PER_RUN, Settings
 from curation_assets.core.table_names import REGISTERED_SHARDS, SAMPLES
-from curation_assets.defs.assets import asset_key, job_name
+from curation_assets.defs.assets import asset_key, job_name, pool_and_table
 from curation_assets.defs.automation import is_loaded, reload_due
 from curation_assets.defs.dead_runs import UNFINISHED
 from curation_assets.defs.launch import POOL, RANGE_END, RANGE_START, phases, stretches
@@ -27,7 +27,7 @@ from curation_assets.flow.graph import tables_of
 from curation_assets.flow.table import Grain, Table
 from curation_assets.foreign.dagster_runs import AssetJob
 from curation_assets.operations.planning import BY_A_PERSON, MISSING, Plan, facts_of, make_plan, trainings_of
-from curation_assets.sources.declaration import declaration_sha256
+from curation_assets.sources.declaration import Pool, declaration_sha256
 from curation_assets.stores.parquet import scan_parquet
 
 CAUSE = "curation/cause"
@@ -88,7 +88,7 @@ def next_step(ctx: PoolContext, instance: dg.DagsterInstance, now: float) -> Ste
 
 def _is_of(run: dg.DagsterRun, ctx: PoolContext) -> bool:
     selected = run.asset_selection or ()
-    return run.tags.get(POOL) == ctx.pool.name or any(key.path[0] == ctx.pool.name for key in selected)
+    return run.tags.get(POOL) == ctx.pool.name or any(pool_and_table(key.path)[0] == ctx.pool.name for key in selected)
 
 
 def _listed(noun: str, names: Sequence[str]) -> str:
@@ -115,7 +115,7 @@ def _state(index: Index) -> str:
 
 
 def requests_of(
-    pool: str, step: Step, known: Sequence[str], shards_per_run: int = SHARDS_PER_RUN
+    pool: Pool, step: Step, known: Sequence[str], shards_per_run: int = SHARDS_PER_RUN
 ) -> list[dg.RunRequest]:
     """The runs of a step: one, or one per stretch of shards, or of `shards_per_run` of them (0: however long).
 
@@ -129,9 +129,9 @@ def requests_of(
     return [
         dg.RunRequest(
             run_key=f"{step.run_key} {number}",
-            job_name=job_name(pool, step.grain),
+            job_name=job_name(pool.name, step.grain),
             asset_selection=[asset_key(pool, name) for name in step.tables],
-            tags={POOL: pool, CAUSE: "new shards"}
+            tags={POOL: pool.name, CAUSE: "new shards"}
             | ({} if ends is None else {RANGE_START: ends[0], RANGE_END: ends[1]}),
         )
         for number, ends in enumerate(ranges)
@@ -158,7 +158,7 @@ def following_sensor(settings: Settings, pool_name: str, jobs: Sequence[AssetJob
         if isinstance(step, str):
             return dg.SkipReason(step)
         requests = requests_of(
-            pool_name, step, context.instance.get_dynamic_partitions(pool_name), settings.shards_per_run
+            ctx.pool, step, context.instance.get_dynamic_partitions(pool_name), settings.shards_per_run
         )
         before = context.instance.get_runs(
             dg.RunsFilter(tags={RUN_KEY: [str(request.run_key) for request in requests]})

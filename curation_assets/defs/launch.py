@@ -28,6 +28,7 @@ from curation_assets.foreign.dagster_runs import find_own_configuration, leave_o
 from curation_assets.operations.failure_hook import FailureHook
 from curation_assets.operations.removed_shards import missing_shards
 from curation_assets.operations.shard_ranges import shards_in
+from curation_assets.sources.declaration import Pool
 from curation_assets.stores.atomic import replacing
 from curation_assets.stores.lease import brief_lock, pool_lease
 from curation_assets.stores.shard_store import WHOLE
@@ -190,10 +191,10 @@ def _run_held_pool(
                 warm_up(settings, roles)
             try:
                 with watched(instance, on_notice):
-                    _run_phase(pool_name, waiting, keys, definitions, instance, observer)
+                    _run_phase(ctx.pool, waiting, keys, definitions, instance, observer)
                     derived = [table for table in waiting if STAGES[table.stage].is_derived and table.grain == "shard"]
                     if derived and missing:
-                        _run_phase(pool_name, derived, missing, definitions, instance, observer)
+                        _run_phase(ctx.pool, derived, missing, definitions, instance, observer)
             except Exception as error:  # Dagster raises what the step raised; a bug goes on as it is
                 if hook is not None:
                     _report_failure(hook, pool_name, group[0].grain, problems, error, on_notice)
@@ -251,7 +252,7 @@ def _up_to_date(
     for table in phase:  # inputs first
         if any(name in names and name not in up_to_date for name in table.inputs):
             continue
-        key = assets.asset_key(ctx.pool.name, table.name)
+        key = assets.asset_key(ctx.pool, table.name)
         parts = parts_of[table.name]
         if table.grain == "pool":
             is_known = instance.get_latest_materialization_event(key) is not None
@@ -287,28 +288,28 @@ def phases(declared: Sequence[Table], only: Sequence[str] | None = None) -> list
 
 
 def _run_phase(
-    pool_name: str,
+    pool: Pool,
     phase: Sequence[Table],
     keys: Sequence[str],
     definitions: Sequence[dg.AssetsDefinition],
     instance: dg.DagsterInstance,
     observer: assets.Observer,
 ) -> None:
-    selection = [assets.asset_key(pool_name, table.name) for table in phase]
+    selection = [assets.asset_key(pool, table.name) for table in phase]
     runs: Sequence[Mapping[str, str]] = [{}]
     if phase[0].grain == "shard":
-        known = instance.get_dynamic_partitions(pool_name)
+        known = instance.get_dynamic_partitions(pool.name)
         runs = [{RANGE_START: first, RANGE_END: last} for first, last in stretches(known, keys)]
     elif phase[0].grain == "training":
         runs = [{RANGE_START: phase[0].keys[0], RANGE_END: phase[0].keys[-1]}]
-    name = assets.job_name(pool_name, phase[0].grain)  # as the UI's job of these tables
+    name = assets.job_name(pool.name, phase[0].grain)  # as the UI's job of these tables
     job = dg.Definitions(
         assets=definitions,
         jobs=[dg.define_asset_job(name, dg.AssetSelection.assets(*selection))],
         resources=assets.observer_resource(observer),
     ).resolve_job_def(name)
     named = {
-        POOL: pool_name,
+        POOL: pool.name,
         "curation/phase": ", ".join(dict.fromkeys(table.stage for table in phase)),
         COMMAND: command_line(),
     }

@@ -18,7 +18,7 @@ def recorded_lineage(ctx: PoolContext, table: str) -> Lineage:
     """Lineage of a table of a pool, every edge checked against Dagster's records."""
     lineage = lineage_of(ctx.store, table, pool=ctx.pool.name)
     instance = prepare_instance(ctx.settings)
-    return checked(lineage, materialisations(instance, ctx.pool.name, lineage.tables))
+    return checked(lineage, materialisations(instance, ctx.pool, lineage.tables))
 
 
 def lineage_events(ctx: PoolContext, lineage: Lineage) -> list[RunEvent]:
@@ -29,14 +29,14 @@ def lineage_events(ctx: PoolContext, lineage: Lineage) -> list[RunEvent]:
         name: TableFacts(
             declared[name].description.split("\n\n```")[0],
             declared[name].shown.column_lineage,
-            check_results(instance, ctx.pool.name, name, ["rows_conserved"]),
+            check_results(instance, ctx.pool, name, ["rows_conserved"]),
         )
         for name in lineage.tables
         if name in declared
     }
     failed = [
         FailedStep(failure.table, failure.run_id, failure.at, failure.message)
-        for failure in failures(instance, ctx.pool.name)
+        for failure in failures(instance, ctx.pool)
         if failure.table in facts
     ]
     return events_of(lineage, ctx.store, facts=facts, failed=failed, engine_version=dg.__version__)

@@ -5,6 +5,7 @@ import re
 from curation_assets.core.options import Options
 from curation_assets.core.validation import Number, checked, setting
 
+KEY_PART = re.compile(r"[A-Za-z0-9_]+")
 OWNER = re.compile(r"team:.+|[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}")
 
 
@@ -26,7 +27,14 @@ class DagsterOptions(Options):
         default=(), description="Whom Dagster's UI names: e-mail addresses, or team:NAME."
     )
 
+    asset_key_prefix: tuple[str, ...] = setting(
+        default=(), description="What the keys of the pool's assets begin with in Dagster.", of_one_pool=True
+    )
+
     def __post_init__(self) -> None:
+        for part in self.asset_key_prefix:
+            if not KEY_PART.fullmatch(part):
+                raise ValueError(f"asset_key_prefix takes letters, digits and underscores, got {part!r}")
         for owner in self.owners:
             if not OWNER.fullmatch(owner):
                 raise ValueError(f"owners must be e-mail addresses or read team:NAME, got {owner!r}")

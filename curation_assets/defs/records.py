@@ -7,7 +7,8 @@ import dagster as dg
 import polars as pl
 
 from curation_assets.audit.origin import RECORDS_SCHEMA
-from curation_assets.defs.assets import asset_key
+from curation_assets.defs.assets import asset_key, pool_and_table
+from curation_assets.sources.declaration import Pool
 
 POINTER = "dagster/input_event_pointer/"
 PAGE = 1_000  # events per question to the log
@@ -24,7 +25,7 @@ class Failure:
     message: str
 
 
-def materialisations(instance: dg.DagsterInstance, pool: str, tables: Sequence[str]) -> pl.DataFrame:
+def materialisations(instance: dg.DagsterInstance, pool: Pool, tables: Sequence[str]) -> pl.DataFrame:
     """Every recorded materialisation of `tables` (RECORDS_SCHEMA), oldest first."""
     rows = []
     for table in tables:
@@ -40,7 +41,7 @@ def materialisations(instance: dg.DagsterInstance, pool: str, tables: Sequence[s
                 tags = event.tags or {}
                 content = event.metadata.get("content_sha256")
                 pointers = [
-                    {"table": _table_of(name.removeprefix(POINTER), pool), "storage_id": int(value)}
+                    {"table": pool_and_table(name.removeprefix(POINTER).split("/"))[1], "storage_id": int(value)}
                     for name, value in sorted(tags.items())
                     if name.startswith(POINTER) and value.isdigit()
                 ]
@@ -59,11 +60,7 @@ def materialisations(instance: dg.DagsterInstance, pool: str, tables: Sequence[s
     return pl.DataFrame(rows, schema=RECORDS_SCHEMA, orient="row").sort("storage_id")
 
 
-def _table_of(key: str, pool: str) -> str:
-    return key.removeprefix(f"{pool}/")
-
-
-def check_results(instance: dg.DagsterInstance, pool: str, table: str, checks: Sequence[str]) -> dict[str, bool]:
+def check_results(instance: dg.DagsterInstance, pool: Pool, table: str, checks: Sequence[str]) -> dict[str, bool]:
     """Newest result of each named check of a table; a check that never ran is left out."""
     passed = {}
     for name in checks:
@@ -76,17 +73,18 @@ def check_results(instance: dg.DagsterInstance, pool: str, table: str, checks: S
     return passed
 
 
-def failures(instance: dg.DagsterInstance, pool: str, limit: int = 100) -> list[Failure]:
+def failures(instance: dg.DagsterInstance, pool: Pool, limit: int = 100) -> list[Failure]:
     """Failed steps of the newest failed runs, newest first."""
     failed_steps = []
+    of_pool = asset_key(pool, "").to_python_identifier()  # what its steps are named by
     filters = dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE])
     for run in instance.get_runs(filters=filters, limit=limit):
         records = instance.get_records_for_run(run.run_id, of_type=dg.DagsterEventType.STEP_FAILURE).records
         for record in records:
             entry = record.event_log_entry
             step = entry.dagster_event.step_key if entry.dagster_event else None
-            table = (step or "").removeprefix(f"{pool}__").replace("__", "/", 1)
-            if step is None or not step.startswith(f"{pool}__"):
+            table = (step or "").removeprefix(of_pool).replace("__", "/", 1)
+            if step is None or not step.startswith(of_pool):
                 continue
             error = entry.dagster_event.step_failure_data.error if entry.dagster_event else None
             cause = error.cause if error and error.cause else error

@@ -10,19 +10,20 @@ from curation_assets.core.table_names import LEDGER, SUBSETS
 from curation_assets.defs.assets import asset_key
 from curation_assets.defs.launch import prepare_instance
 from curation_assets.outputs.summary.counts import counts
+from curation_assets.sources.declaration import Pool, load_pool
 from curation_assets.stores.releases import FOLDER, LEDGER_FILE, PROVENANCE_FILE, Release, list_releases
 
 DATA_VERSION = "dagster/data_version"
 
 
-def releases_key(pool: str) -> dg.AssetKey:
-    """Key of a pool's releases: [pool, releases]."""
-    return dg.AssetKey([pool, "releases"])
+def releases_key(pool: Pool) -> dg.AssetKey:
+    """Key of a pool's releases: [pool, releases], after its prefix."""
+    return asset_key(pool, "releases")
 
 
-def summary_key(pool: str) -> dg.AssetKey:
-    """Key of what a pool's releases hold, in counts: [pool, releases, summary]."""
-    return dg.AssetKey([pool, "releases", "summary"])
+def summary_key(pool: Pool) -> dg.AssetKey:
+    """Key of what a pool's releases hold, in counts: [pool, releases, summary], after its prefix."""
+    return asset_key(pool, "releases/summary")
 
 
 def partitions_name(pool: str) -> str:
@@ -30,12 +31,12 @@ def partitions_name(pool: str) -> str:
     return f"{pool}_releases"
 
 
-def releases_asset(pool: str) -> dg.AssetSpec:
+def releases_asset(pool: Pool) -> dg.AssetSpec:
     """What the graph shows: no run makes it, events record it."""
     return dg.AssetSpec(
         releases_key(pool),
         deps=[asset_key(pool, LEDGER), asset_key(pool, SUBSETS)],
-        partitions_def=dg.DynamicPartitionsDefinition(name=partitions_name(pool)),
+        partitions_def=dg.DynamicPartitionsDefinition(name=partitions_name(pool.name)),
         group_name="releases",
         description=(
             "One partition per release: a subset under a name that never changes, with its ledger, cuts, manifests "
@@ -45,12 +46,12 @@ def releases_asset(pool: str) -> dg.AssetSpec:
     )
 
 
-def summary_asset(pool: str) -> dg.AssetSpec:
+def summary_asset(pool: Pool) -> dg.AssetSpec:
     """Where the rows of each release come from, as metadata; no run makes it, events record it."""
     return dg.AssetSpec(
         summary_key(pool),
         deps=[releases_key(pool)],
-        partitions_def=dg.DynamicPartitionsDefinition(name=partitions_name(pool)),
+        partitions_def=dg.DynamicPartitionsDefinition(name=partitions_name(pool.name)),
         group_name="releases",
         description=(
             "Per release: rows kept, sources, licences, languages, domains and signals of owners. `curate summary "
@@ -66,11 +67,12 @@ def record_releases(settings: Settings, pool: str) -> list[str]:
     releases = list_releases(settings.home, pool)
     known = set(instance.get_dynamic_partitions(partitions_name(pool)))
     instance.add_dynamic_partitions(partitions_name(pool), [r.name for r in releases if r.name not in known])
-    new = [release for release in releases if _recorded_version(instance, release) != release.sha256]
+    declared = load_pool(settings, pool)
+    new = [release for release in releases if _recorded_version(instance, declared, release) != release.sha256]
     for release in new:
         instance.report_runless_asset_event(
             dg.AssetMaterialization(
-                releases_key(pool),
+                releases_key(declared),
                 partition=release.name,
                 metadata=_metadata(release),
                 tags={DATA_VERSION: release.sha256},
@@ -79,7 +81,7 @@ def record_releases(settings: Settings, pool: str) -> list[str]:
         if release.withdrawn is None and (release.folder / PROVENANCE_FILE).is_file():
             instance.report_runless_asset_event(
                 dg.AssetMaterialization(
-                    summary_key(pool),
+                    summary_key(declared),
                     partition=release.name,
                     metadata=_counted(release),
                     tags={DATA_VERSION: release.sha256},
@@ -88,9 +90,9 @@ def record_releases(settings: Settings, pool: str) -> list[str]:
     return [release.name for release in new]
 
 
-def _recorded_version(instance: dg.DagsterInstance, release: Release) -> str | None:
+def _recorded_version(instance: dg.DagsterInstance, pool: Pool, release: Release) -> str | None:
     """The release's hash when it was reported last; None where it never was."""
-    only = dg.AssetRecordsFilter(releases_key(release.pool), asset_partitions=[release.name])
+    only = dg.AssetRecordsFilter(releases_key(pool), asset_partitions=[release.name])
     records = instance.fetch_materializations(only, limit=1).records
     event = records[0].asset_materialization if records else None
     return None if event is None else (event.tags or {}).get(DATA_VERSION)

@@ -57,7 +57,7 @@ def load_run_pools(path: str) -> RunPools:
 
 def stages_of(run: dg.DagsterRun, steps: Collection[str] = ()) -> set[str]:
     """Stages of the tables that a run makes. `steps`: keys of its plan, for a job that is run as a whole."""
-    selected = [key.path for key in run.asset_selection or ()] or [step.rsplit("__", 2) for step in steps]
+    selected = [key.path[-3:] for key in run.asset_selection or ()] or [step.rsplit("__", 2) for step in steps]
     return {path[-2] for path in selected if len(path) == 3 and path[-2] in STAGES}
 
 

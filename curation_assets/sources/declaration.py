@@ -213,7 +213,7 @@ def declared_sources(pool: Pool) -> list[dict[str, Any]]:
 # -- declarations -----------------------------------------------------------------------------------------------------
 
 
-def save_pool(settings: Settings, pool: Pool) -> Path:
+def save_pool(settings: Settings, pool: Pool, first_line: str = "") -> Path:
     """Write the declaration of a pool; only what differs from the defaults is spelled out. Returns its path.
 
     A source inside the home is written relative to it: a copied home has its own.
@@ -223,7 +223,7 @@ def save_pool(settings: Settings, pool: Pool) -> Path:
     if pool.source and Path(pool.source).is_relative_to(settings.home):
         content["source"] = Path(pool.source).relative_to(settings.home).as_posix()
     write_format(settings.home)
-    write_text_atomically(path, yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
+    write_text_atomically(path, first_line + yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
     return path
 
 
@@ -327,8 +327,21 @@ def add_pool(
     `columns`: {'caption': …, 'url': …, 'uid': …, 'image': …} where names differ from the usual; {'url': None} for
     captions only, {'image': None} for a table whose images are not to be read. `declared`: further fields of Pool.
     A pool with images gets the profile of photographs where none is named. Adding the same declaration again is fine.
-    Raises ValueError for a source that is none of these, one without a row
-    of images, or a name that stands for another pool.
+    Raises what `pool_at` raises, and ValueError for a name that stands for another pool.
+    """
+    return _declare(settings, pool_at(settings, name, path, columns=columns, **declared))
+
+
+def pool_at(
+    settings: Settings,
+    name: str,
+    path: Path | str,
+    *,
+    columns: Mapping[str, str | None] | None = None,
+    **declared: Any,
+) -> Pool:
+    """What `add_pool` declares, without declaring it. Raises ValueError for a source that is none of these, or one
+    without a row of images.
     """
     source = _in_home(settings, path) or Path(path).expanduser().absolute()
     if not source.exists():
@@ -347,7 +360,9 @@ def add_pool(
         if found is not None:
             pool = Pool(name, kind, str(found.path), columns=found.columns, **declared)
             one.check(pool, settings)
-            return _declare_source(settings, pool)
+            if (pool.has_images or SourceOptions.of(pool).distil) and pool.profile is None:
+                return replace(pool, profile=PHOTO_PROFILE)  # of images, and of captions that a student is to read
+            return pool
     if source.is_dir():
         raise no_tables(source)
     raise ValueError(
@@ -389,24 +404,40 @@ def add_world_pool(
     """
     from curation_assets.sources.kinds.world import plant
 
-    # One planted answer never comes: a short timeout keeps its price low.
-    declared.setdefault("download", DownloadSettings(timeout_seconds=2.0, threads=16))
-    options: Any = {"size": size, "seed": seed, **declared.pop("options", {})}
-    columns = {"caption": "caption", "url": "url", "uid": "uid"}
-    pool = _declare(settings, Pool(name, "world", "", columns=columns, options=options, **declared))
+    pool = _declare(settings, world_pool(name, size=size, seed=seed, **declared))
     plant(pool, settings)
     return pool
 
 
-def _declare_source(settings: Settings, pool: Pool) -> Pool:
-    """Save the declaration of a source of one's own; images, and captions that a student is distilled from, get the
-    profile of photographs where none is named."""
-    if (pool.has_images or SourceOptions.of(pool).distil) and pool.profile is None:
-        pool = replace(pool, profile=PHOTO_PROFILE)
-    return _declare(settings, pool)
+def world_pool(name: str, *, size: int, seed: int = 0, **declared: Any) -> Pool:
+    """What `add_world_pool` declares, without declaring it."""
+    # One planted answer never comes: a short timeout keeps its price low.
+    declared.setdefault("download", DownloadSettings(timeout_seconds=2.0, threads=16))
+    options: Any = {"size": size, "seed": seed, **declared.pop("options", {})}
+    columns = {"caption": "caption", "url": "url", "uid": "uid"}
+    return Pool(name, "world", "", columns=columns, options=options, **declared)
 
 
-def _declare(settings: Settings, pool: Pool) -> Pool:
+#: First line of a declaration that follows another file, and is written again where it differs.
+_FOLLOWS = "# Follows the defs.yaml of a Dagster project, in which the pool is a component: change it there.\n"
+
+
+def keep_declared(settings: Settings, pool: Pool) -> Pool:
+    """Bring the home's declaration in line with one that lies elsewhere; where they are the same, write nothing.
+
+    Raises ValueError for a name that stands for a pool of another kind, or one that a person declared otherwise.
+    """
+    path = settings.pools_root / f"{pool.name}.yaml"
+    pool = replace(pool, source=str(settings.home / pool.source)) if pool.source else pool
+    follows = path.is_file() and path.read_text(encoding="utf-8").startswith(_FOLLOWS)
+    if not follows or load_pool(settings, pool.name).kind != pool.kind:
+        return _declare(settings, pool, _FOLLOWS)
+    if load_pool(settings, pool.name) != pool:
+        save_pool(settings, pool, _FOLLOWS)
+    return pool
+
+
+def _declare(settings: Settings, pool: Pool, first_line: str = "") -> Pool:
     """Save the declaration; where the name stands for the same pool, return that one."""
     if pool.name in list_pools(settings):
         existing = load_pool(settings, pool.name)
@@ -422,5 +453,5 @@ def _declare(settings: Settings, pool: Pool) -> Pool:
         raise ValueError(f"a pool cannot be called {pool.name!r}, which is a name of {of}; choose another name")
     if pool.name in FOLDERS:
         raise ValueError(f"a pool cannot be called {pool.name!r}: pools/{pool.name} holds what all pools share")
-    save_pool(settings, pool)
+    save_pool(settings, pool, first_line)
     return pool

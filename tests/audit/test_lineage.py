@@ -108,7 +108,7 @@ def _records(ctx: PoolContext, tables: list[str]) -> pl.DataFrame:
     from curation_assets.defs.launch import prepare_instance
     from curation_assets.defs.records import materialisations
 
-    return materialisations(prepare_instance(ctx.settings), ctx.pool.name, tables)
+    return materialisations(prepare_instance(ctx.settings), ctx.pool, tables)
 
 
 def test_the_version_used_is_told_after_a_shard_changed_in_a_later_run(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from typer.testing import CliRunner
 from curation_assets.cli import app
 from curation_assets.core.settings import Settings, load_settings
 from curation_assets.definitions import build_definitions
-from curation_assets.defs import assets
 from curation_assets.defs.automation import shard_sensor
 from curation_assets.defs.failures import COMMAND
 from curation_assets.defs.launch import RunFailedError, command_line, prepare_instance, run_pool
@@ -110,7 +109,7 @@ def test_scheduled_backfill_asks_for_missing_shards_only_when_the_cron_ticks(set
         quiet = tick(0)
         assert quiet.total_requested == 0
         hourly = tick(31, quiet.cursor)
-        registered = assets.asset_key("tiny", "raw/registered_shards")
+        registered = dg.AssetKey(["tiny", "raw", "registered_shards"])
         assert hourly.get_requested_partitions(registered) == {"tiny-000000", "tiny-000001"}
         assert tick(40, hourly.cursor).total_requested == 0
 
@@ -149,7 +148,7 @@ def test_what_the_ui_shows_of_a_shard_and_of_a_run(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(sys, "argv", ["/bin/curate", "run", "photos", "--table", "raw/samples"])
     with pytest.raises(RunFailedError, match="photos-000001"):
         run_pool(settings, "photos", tables=["raw/registered_shards", "raw/downloads", "raw/samples"])
-    key = assets.asset_key("photos", "raw/samples")
+    key = dg.AssetKey(["photos", "raw", "samples"])
     with dg.DagsterInstance.get() as instance:
         output = instance.fetch_materializations(key, limit=9).records
         (run,) = instance.get_runs()
@@ -306,7 +305,7 @@ def test_a_run_of_the_ui_decodes_each_image_once_for_all_its_tables(
             .execute_in_process(
                 instance=instance,
                 partition_key="photos-000000",
-                asset_selection=[assets.asset_key("photos", name) for name in (*raw, *chosen)],
+                asset_selection=[dg.AssetKey(["photos", *name.split("/")]) for name in (*raw, *chosen)],
             )
         )
     assert result.success

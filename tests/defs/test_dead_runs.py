@@ -18,7 +18,7 @@ from dagster._core.storage.event_log import SqlEventLogStorage
 from typer.testing import CliRunner
 
 from curation_assets.cli import app
-from curation_assets.defs.assets import observer_resource
+from curation_assets.defs.assets import OBSERVER, observer_resource
 from curation_assets.defs.dead_runs import (
     HIDDEN,
     HOST,
@@ -238,7 +238,7 @@ def test_runs_that_died_before_they_could_name_their_process_are_reported(tmp_pa
 def test_a_run_of_the_ui_names_its_process_before_its_steps_wait(tmp_path: Path) -> None:
     seen: list[dict[str, str]] = []
 
-    @dg.asset(required_resource_keys={"observer"})
+    @dg.asset(required_resource_keys={OBSERVER})
     def first(context: dg.AssetExecutionContext) -> None:
         run = context.instance.get_run_by_id(context.run_id)
         assert run is not None

@@ -10,7 +10,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-from curation_assets.defs import assets
 from curation_assets.defs.launch import prepare_instance, run_pool
 from curation_assets.flow.conservation import violations
 from curation_assets.flow.declared import policies_of
@@ -102,7 +101,7 @@ def test_dagster_recorded_every_partition_and_its_checks(finished_pool: Finished
 
     instance = prepare_instance(finished_pool.settings)
     for table in tables_of(finished_pool.ctx).values():
-        key = assets.asset_key("tiny", table.name)
+        key = dg.AssetKey(["tiny", *table.name.split("/")])
         if table.grain == "shard":
             assert instance.get_materialized_partitions(key) == {"tiny-000000", "tiny-000001"}, table.name
         event = instance.get_latest_materialization_event(key)
@@ -115,7 +114,7 @@ def test_dagster_recorded_every_partition_and_its_checks(finished_pool: Finished
             assert (finished_pool.settings.home / str(page)).name == "report.html"
             assert (finished_pool.settings.home / str(page)).is_file()
     records = instance.event_log_storage.get_asset_check_execution_history(
-        dg.AssetCheckKey(assets.asset_key("tiny", "raw/samples"), "rows_conserved"), limit=1
+        dg.AssetCheckKey(dg.AssetKey(["tiny", "raw", "samples"]), "rows_conserved"), limit=1
     )
     assert records
     assert records[0].status.value == "SUCCEEDED"

@@ -69,13 +69,13 @@ def test_what_follows_waits_for_the_shards_in_words_and_then_takes_one_step(tmp_
         assert step.keys == tuple(ctx.shards())
         assert not set(RAW) & set(step.tables)
         assert step == next_step(ctx, instance, now + LATER), "equal state, equal request"
-        (request,) = requests_of("photos", step, ctx.shards())
+        (request,) = requests_of(ctx.pool, step, ctx.shards())
         assert request.job_name == "photos_shards"
         assert (request.tags[RANGE_START], request.tags[RANGE_END]) == ("photos-000000", "photos-000002")
-        (first, second) = requests_of("photos", Step(step.tables, "shard", step.keys[::2], "s"), ctx.shards())
+        (first, second) = requests_of(ctx.pool, Step(step.tables, "shard", step.keys[::2], "s"), ctx.shards())
         assert first.run_key != second.run_key
-        assert len(requests_of("photos", step, ctx.shards(), shards_per_run=2)) == 2
-        assert len(requests_of("photos", step, ctx.shards(), shards_per_run=0)) == 1
+        assert len(requests_of(ctx.pool, step, ctx.shards(), shards_per_run=2)) == 2
+        assert len(requests_of(ctx.pool, step, ctx.shards(), shards_per_run=0)) == 1
 
 
 def _new_cron(pools: Path) -> None:

@@ -10,7 +10,6 @@ from typer.testing import CliRunner
 
 from curation_assets.cli import app
 from curation_assets.core.settings import load_settings
-from curation_assets.defs.assets import asset_key
 from curation_assets.defs.launch import prepare_instance, run_pool
 from curation_assets.defs.lineage import recorded_lineage
 from curation_assets.defs.old_runs import remove_old
@@ -29,7 +28,7 @@ def run_ids(instance: dg.DagsterInstance) -> set[str]:
 def test_replaced_runs_go_and_the_newest_of_every_shard_stays(tmp_path: Path) -> None:
     settings = webdataset_pool(tmp_path, shards=2, per_shard=4)
     ctx = PoolContext.open(settings, "photos")
-    samples = asset_key("photos", "raw/samples")
+    samples = dg.AssetKey(["photos", "raw", "samples"])
     run_pool(settings, "photos", tables=TABLES)
     with prepare_instance(settings) as instance:
         first = run_ids(instance)

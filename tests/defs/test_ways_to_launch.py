@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import dagster as dg
 import pytest
 from typer.testing import CliRunner
 
 from curation_assets.cli import app
 from curation_assets.core.settings import load_settings
-from curation_assets.defs.assets import asset_key
 from curation_assets.defs.launch import RANGE_END, RANGE_START, prepare_instance
 from curation_assets.flow.context import PoolContext
 from tests.support.lineage_pools import webdataset_pool
@@ -220,5 +220,5 @@ def test_with_every_guard_off_each_way_makes_the_same_bytes(
         ways = launches()
         assert walked(home, lambda *step: next(ways)(*step)) == by_hand
     with prepare_instance(load_settings(home, "embedded")) as instance:
-        made = instance.get_materialized_partitions(asset_key("photos", TABLES[0]))
+        made = instance.get_materialized_partitions(dg.AssetKey(["photos", *TABLES[0].split("/")]))
     assert made == set(SHARDS)

@@ -11,7 +11,6 @@ import yaml
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 
 from curation_assets.core.stages import STAGES
-from curation_assets.defs.assets import asset_key
 from curation_assets.defs.run_pools import RUN_POOL, load_run_pools, stages_of
 from tests.support.paths import REPOSITORY
 
@@ -20,7 +19,8 @@ INFRA = REPOSITORY / "infra"
 
 def run_of(*tables: str) -> dg.DagsterRun:
     return dg.DagsterRun(
-        job_name="tiny_shards", asset_selection=frozenset(asset_key("tiny", table) for table in tables) or None
+        job_name="tiny_shards",
+        asset_selection=frozenset(dg.AssetKey(["tiny", *table.split("/")]) for table in tables) or None,
     )
 
 
@@ -71,7 +71,7 @@ def test_the_queue_tags_what_it_is_given(tmp_path: Path) -> None:
     }
     with dg.instance_for_test(overrides={"run_coordinator": coordinator}, temp_dir=str(tmp_path)) as instance:
 
-        @dg.asset(key=asset_key("tiny", "signals/icc"))
+        @dg.asset(key=dg.AssetKey(["tiny", "signals", "icc"]))
         def icc() -> None: ...
 
         definitions = dg.Definitions([icc], jobs=[dg.define_asset_job("tiny_shards")])

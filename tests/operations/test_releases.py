@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import numpy as np
 import polars as pl
 import pytest
@@ -25,7 +26,7 @@ from curation_assets.core.errors import StoreError
 from curation_assets.core.settings import load_settings
 from curation_assets.core.table_names import LEDGER, SUBSETS
 from curation_assets.defs.launch import prepare_instance
-from curation_assets.defs.releases import partitions_name, record_releases, releases_key, summary_key
+from curation_assets.defs.releases import partitions_name, record_releases
 from curation_assets.defs.takedown import withdraw_denied
 from curation_assets.evaluation.training_sets import _subset_file
 from curation_assets.flow.context import PoolContext
@@ -538,7 +539,7 @@ def test_dagster_shows_releases_and_their_withdrawal(ctx: PoolContext) -> None:
     assert record_releases(ctx.settings, "photos") == ["v1"]
     assert record_releases(ctx.settings, "photos") == []
     instance = prepare_instance(ctx.settings)
-    key = releases_key("photos")
+    key = dg.AssetKey(["photos", "releases"])
     assert instance.get_dynamic_partitions(partitions_name("photos")) == ["v1"]
     assert instance.get_materialized_partitions(key) == {"v1"}
     event = instance.get_latest_materialization_event(key)
@@ -555,8 +556,8 @@ def test_dagster_shows_where_the_rows_of_a_release_come_from(ctx: PoolContext) -
     release = release_of(ctx)
     record_releases(ctx.settings, "photos")
     instance = prepare_instance(ctx.settings)
-    assert instance.get_materialized_partitions(summary_key("photos")) == {"v1"}
-    event = instance.get_latest_materialization_event(summary_key("photos"))
+    assert instance.get_materialized_partitions(dg.AssetKey(["photos", "releases", "summary"])) == {"v1"}
+    event = instance.get_latest_materialization_event(dg.AssetKey(["photos", "releases", "summary"]))
     assert event is not None
     metadata = event.asset_materialization.metadata  # type: ignore[union-attr]
     kept = pl.read_parquet(release.ledger).filter(pl.col("verdict").cast(pl.String) == "kept")
@@ -576,7 +577,7 @@ def test_the_commands(ctx: PoolContext) -> None:
     made = curate(ctx, "release", "create", "icc", "v1", "--profile", "embedded")
     assert made.exit_code == 0, made.output
     assert "v1: 6 samples of 24 rows of pool photos" in made.output
-    assert prepare_instance(ctx.settings).get_materialized_partitions(releases_key("photos")) == {"v1"}
+    assert prepare_instance(ctx.settings).get_materialized_partitions(dg.AssetKey(["photos", "releases"])) == {"v1"}
     release = find_release(ctx.settings.home, "v1")
     grown(ctx)
     assert (

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import dagster as dg
 import duckdb
 import numpy as np
 import polars as pl
@@ -31,7 +32,6 @@ from curation_assets.audit.why import explain
 from curation_assets.cli import app
 from curation_assets.core.settings import Settings, load_settings
 from curation_assets.defs.launch import prepare_instance, run_pool
-from curation_assets.defs.releases import releases_key
 from curation_assets.defs.takedown import take_down
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import materialise_table
@@ -134,7 +134,7 @@ def test_a_canary_leaves_every_byte_of_a_real_run(finished_pool: FinishedPool, t
     following = list_releases(home)[-1]
     assert (following.name, following.counts["rows"]) == ("v1.1", release.counts["rows"] - 1)
     assert verify_release(following.folder) == []
-    shown = prepare_instance(settings).get_materialized_partitions(releases_key("tiny"))
+    shown = prepare_instance(settings).get_materialized_partitions(dg.AssetKey(["tiny", "releases"]))
     assert shown == {"v1", "v1.1"}
     assert holders(home / "releases", canary["sample_id"].encode()) == []
 

@@ -137,7 +137,9 @@ def other_build(folder: Path) -> str:
 
 
 def checked(settings: Settings) -> bool:
-    found = check_results(prepare_instance(settings), "photos", "signals/drift", ["canary_within_limits"])
+    found = check_results(
+        prepare_instance(settings), load_pool(settings, "photos"), "signals/drift", ["canary_within_limits"]
+    )
     return found["canary_within_limits"]
 
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import matplotlib.pyplot as plt
 import numpy as np
 import polars as pl
@@ -11,7 +12,6 @@ from scipy.special import expit, logit
 from scipy.stats import kendalltau, pearsonr, spearmanr
 
 from curation_assets.definitions import build_definitions
-from curation_assets.defs.assets import asset_key
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import read_weights
 from curation_assets.flow.freshness import is_up_to_date, materialise_table
@@ -125,7 +125,7 @@ def test_balanced_lengths_give_no_warning_and_tables_without_a_column_no_check(t
     assert warnings_check(ctx, tables, "standardised/length_evidence").passed
     assert NO_WARNINGS not in {check.name for check in checks_of(tables["standardised/labelled_scores"])}
     checks = build_definitions(ctx.settings).resolve_asset_graph().asset_check_keys
-    names = {key.name for key in checks if key.asset_key == asset_key("mine", "standardised/length_evidence")}
+    names = {key.name for key in checks if key.asset_key == dg.AssetKey(["mine", "standardised", "length_evidence"])}
     assert names == {"rows_conserved", "enough_succeeded", "no_warnings"}
 
 

@@ -1,0 +1,154 @@
+"""A project of Dagster's own making, with a pool as a component: docs/user/dagster_project.md, block by block."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import dagster as dg
+import polars as pl
+import pytest
+import yaml
+
+from tests.support.paths import REPOSITORY
+
+pytestmark = [pytest.mark.infra, pytest.mark.timeout(900)]
+PAGE = REPOSITORY / "docs" / "user" / "dagster_project.md"
+BLOCK = re.compile(r"((?:<!-- .*? -->\n)*)```(\w+)\n(.*?)```", re.DOTALL)
+#: `dg dev` serves until Ctrl+C: here, until its sensor has registered the shard.
+UNTIL_REGISTERED = """
+import os, signal, subprocess, time
+import dagster as dg
+log = open("dev.log", "w")
+server = subprocess.Popen(["dg", "dev", "--port", "0"], stdout=log, stderr=log, start_new_session=True)
+try:
+    with dg.DagsterInstance.get() as instance:
+        for _ in range(200):
+            if instance.get_dynamic_partitions("captions") == ["captions-000000"] or server.poll() is not None:
+                break
+            time.sleep(1)
+        assert instance.get_dynamic_partitions("captions") == ["captions-000000"], open("dev.log").read()
+    server.send_signal(signal.SIGINT)
+    server.wait(60)
+finally:
+    try:
+        os.killpg(server.pid, signal.SIGKILL)  # what is left of it
+    except ProcessLookupError:
+        pass
+"""
+SHELL = """
+set -e
+dg() { if [ "$1" = dev ]; then "$PYTHON" -c "$UNTIL_REGISTERED"; else command dg "$@"; fi; }
+"""
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """With this checkout, and the entry point that an installation of it has."""
+    found = tmp_path_factory.mktemp("site")
+    (found / "curation_assets-0.dist-info").mkdir()
+    declared = re.search(
+        r'\[project.entry-points."(.*?)"\].*\n(.*)', (REPOSITORY / "pyproject.toml").read_text("utf-8")
+    )
+    assert declared is not None
+    (found / "curation_assets-0.dist-info" / "entry_points.txt").write_text(
+        f"[{declared[1]}]\n{declared[2].replace(chr(34), '')}\n"
+    )
+    (found / "curation_assets-0.dist-info" / "METADATA").write_text("Name: curation_assets\nVersion: 0\n")
+    outside = {name: value for name, value in os.environ.items() if not name.startswith(("DAGSTER_", "CURATION_"))}
+    return {
+        **outside, "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+        "PYTHONPATH": os.pathsep.join(["src", str(found), str(REPOSITORY)]), "PYTHON": sys.executable,
+        "UNTIL_REGISTERED": UNTIL_REGISTERED, "VIRTUAL_ENV": sys.prefix, "DAGSTER_DISABLE_TELEMETRY": "1",
+        "COLUMNS": "200", "CURATION_WORKERS": "1",
+    }  # fmt: skip
+
+
+def script() -> str:
+    """The page as one script of bash: files are written, YAML is merged."""
+    lines = [SHELL]
+    for marks, language, text in BLOCK.findall(PAGE.read_text(encoding="utf-8")):
+        into = re.search(r"<!-- (file|into): (\S+) -->", marks)
+        if language == "bash":
+            lines.append(text)
+        elif into is not None and into[1] == "file":
+            lines.append(f"cat > {into[2]} <<'END'\n{text}END")
+        elif into is not None:  # the scaffolded file ends with the mapping that the block goes on with
+            lines.append(f"cat >> {into[2]} <<'END'\n{text.removeprefix('attributes:' + chr(10))}END")
+    return "\n".join(lines)
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str]) -> Path:
+    """The project that a reader of the page ends with."""
+    folder = tmp_path_factory.mktemp("project")
+    done = subprocess.run(
+        ["bash", "-c", script()], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    (folder / "printed").write_text(done.stdout)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    return folder / "lake"
+
+
+def ran(project: Path, environment: dict[str, str], *command: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([*command], cwd=project, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_the_page_ends_with_captions_that_a_downstream_asset_has_read(
+    project: Path, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declared = yaml.safe_load((project / "src/lake/defs/captions/defs.yaml").read_text())
+    assert declared["type"] == "curation_assets.CurationPool"
+    kept = pl.read_parquet(project / "training_captions.parquet")
+    assert set(kept["caption"]) == {"a red dog on a wooden bench", "two boats at a pier"}
+    monkeypatch.setenv("DAGSTER_HOME", str(project / "dagster"))
+    with dg.DagsterInstance.get() as instance:
+        samples = dg.AssetKey(["curation", "captions", "raw", "samples"])
+        assert instance.get_materialized_partitions(samples) == {"captions-000000"}
+        event = instance.get_latest_materialization_event(dg.AssetKey(["training_captions"]))
+        assert event is not None
+        assert event.asset_materialization is not None
+        assert event.asset_materialization.metadata["dagster/row_count"].value == 2
+    # `curate` on the same home and the same instance finds everything made, under the same keys
+    own = {**environment, "CURATION_DAGSTER_HOME": str(project / "dagster")}
+    module = [sys.executable, "-c", "from curation_assets.cli import main; main()"]
+    again = ran(project, own, *module, "run", "captions", "--home", "curation", "--table", "filtered/subsets")
+    assert again.returncode == 0, again.stderr
+    assert "up to date" in again.stdout + again.stderr
+
+
+def test_dg_lists_the_component_and_its_definitions(project: Path, environment: dict[str, str]) -> None:
+    assert "curation_assets.CurationPool" in ran(project, environment, "dg", "list", "components").stdout
+    listed = json.loads(ran(project, environment, "dg", "list", "defs", "--json").stdout)
+    keys = {asset["asset_key"]: asset for asset in listed["assets"]}
+    assert {key.rpartition("/")[0] for key in keys} >= {"curation/captions/filtered", "curation/captions/raw"}
+    shown = keys["curation/captions/filtered/subsets"]
+    assert (shown["group_name"], shown["tags"]) == ("captions_filtered", [{"key": "domain", "value": "captions"}])
+    assert {job["name"] for job in listed["jobs"]} == {"captions_shards", "captions_summary"}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ("home: 3", "home"),
+        ("homme: x", "homme"),
+        ("pool: {name: a, kind: url_table, source: x, options: {fractoin: 0.5}}", "fractoin"),
+        ("pool: {name: a, kind: url_table, source: x, shard_size: many}", "shard_size"),
+        ("pool: {name: a, kind: url_table}", "source"),
+        ("translation: {key: other}", "key"),
+    ],
+)
+def test_dg_check_yaml_names_a_wrong_field(project: Path, environment: dict[str, str], wrong: str, named: str) -> None:
+    file = project / "src/lake/defs/wrong/defs.yaml"
+    file.parent.mkdir(exist_ok=True)
+    attributes = {"home": "x", "pool": {"name": "a", "kind": "url_table", "source": "x"}, **yaml.safe_load(wrong)}
+    file.write_text(yaml.safe_dump({"type": "curation_assets.CurationPool", "attributes": attributes}))
+    try:
+        checked = ran(project, environment, "dg", "check", "yaml")
+    finally:
+        file.unlink()
+        file.parent.rmdir()
+    assert checked.returncode == 1
+    assert named in checked.stdout + checked.stderr
