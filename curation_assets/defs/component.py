@@ -1,5 +1,6 @@
 """A pool as a component of another team's Dagster project: its declaration lies in the project's defs.yaml."""
 
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -9,7 +10,7 @@ from typing import Annotated, Any
 import dagster as dg
 from dagster.components.component_scaffolding import scaffold_component
 from dagster.components.utils.translation import TranslationFn, TranslationFnResolver
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from curation_assets.core.settings import Settings, is_bucket_url, load_settings
 from curation_assets.core.validation import build, content_of
@@ -44,6 +45,13 @@ class _Asset(BaseModel):
 def _resolved_pool(context: dg.ResolutionContext, pool: Pool) -> Pool:
     """The declaration with its templates ({{ env.NAME }}) filled in."""
     return build(Pool, context.resolve_value(content_of(pool)), "attributes.pool")
+
+
+def _mappings_alone(schema: dict[str, Any]) -> None:
+    """Dagster takes a template in place of any mapping. Without that arm `dg check yaml` names the field inside."""
+    for name in ("pool", "translation"):
+        field = schema["properties"][name]
+        field |= next(arm for arm in field.pop("anyOf") if "$ref" in arm)
 
 
 class ScaffoldParameters(BaseModel):
@@ -85,12 +93,7 @@ class CurationPool(dg.Component, dg.Model, dg.Resolvable):
     home: str = Field(description="Folder or s3:// URL of everything that the pool writes; from the project's root.")
     pool: Annotated[
         Pool,
-        dg.Resolver(
-            _resolved_pool,
-            model_field_type=Pool,
-            description="The declaration, as docs/user/options.md has it.",
-            inject_before_resolve=False,  # a mapping alone: an error then names the field inside
-        ),
+        dg.Resolver(_resolved_pool, model_field_type=Pool, description="Its declaration, as a home's pools/NAME.yaml."),
     ]
     key_prefix: Annotated[
         Sequence[str], dg.Resolver.default(description="What the keys of its assets begin with, such as [curation].")
@@ -102,6 +105,16 @@ class CurationPool(dg.Component, dg.Model, dg.Resolvable):
         ]
         | None
     ) = None
+
+    @classmethod
+    @functools.cache
+    def get_model_cls(cls) -> type[BaseModel]:
+        base: Any = cls.model()
+
+        class CurationPoolAttributes(base):
+            model_config = ConfigDict(json_schema_extra=_mappings_alone)
+
+        return CurationPoolAttributes
 
     @classmethod
     def get_spec(cls) -> dg.ComponentTypeSpec:

@@ -127,7 +127,7 @@ def test_the_declaration_in_the_home_follows_the_component_and_nobody_else(tmp_p
 
 
 def test_the_schema_describes_every_field_of_a_declaration_and_takes_switches(tmp_path: Path) -> None:
-    schema = CurationPool.model().model_json_schema()
+    schema = CurationPool.get_model_cls().model_json_schema()
     declared = schema["$defs"]["Pool"]["properties"]
     assert list(declared) == list(Pool.__pydantic_fields__)  # type: ignore[attr-defined]
     options = schema["$defs"]["PoolOptions"]["properties"]
