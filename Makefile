@@ -14,6 +14,13 @@ export MALLOC_MMAP_MAX_ := 0
 export MALLOC_TRIM_THRESHOLD_ := 100000000000
 export MALLOC_TOP_PAD_ := 268435456
 
+# cpu: torch's build without CUDA, from PyTorch's own index, which the lock has no hashes of; chosen once per environment.
+TORCH ?= $(shell cat $(VENV)/.torch 2>/dev/null)
+CPU_INDEX := https://download.pytorch.org/whl/cpu
+CPU_PACKAGES = $(shell sed -nE 's/^((torch|torchvision)==[^ ]+).*/\1/p' requirements.lock)
+# What that build replaces, and what only the other one needs.
+CPU_LOCK = awk '/^[a-z0-9]/ { keep = $$0 !~ /^(torch|torchvision|triton|nvidia-[a-z0-9-]+|cuda-[a-z0-9-]+)==/ } keep' requirements.lock
+
 .DEFAULT_GOAL := help
 .PHONY: help install lock demo test test-all test-wheel torture mutants check format ui train-embedded bench bench-downstream bench-performance docs audit screenshots clean
 
@@ -25,14 +32,24 @@ $(VENV)/.installed: pyproject.toml requirements.lock
 		{ echo "need Python 3.11, 3.12 or 3.13 on the PATH (or make PYTHON=/path/to/python)"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	test -x "$(UV)" || $(BIN)/python -m pip install --quiet uv
+	test -z "$(TORCH)" || test "$(TORCH)" = cpu || { echo "TORCH may be cpu, or nothing for torch's default build; got $(TORCH)"; exit 1; }
+ifeq ($(TORCH),cpu)
+	$(CPU_LOCK) > $(VENV)/requirements.cpu.lock
+	env -u PYTHONDONTWRITEBYTECODE $(UV) pip install --quiet --python $(BIN)/python --no-deps --require-hashes --compile-bytecode -r $(VENV)/requirements.cpu.lock
+	env -u PYTHONDONTWRITEBYTECODE $(UV) pip install --quiet --python $(BIN)/python --no-deps --compile-bytecode --index-url $(CPU_INDEX) $(CPU_PACKAGES)
+else
 	env -u PYTHONDONTWRITEBYTECODE $(UV) pip install --quiet --python $(BIN)/python --require-hashes --compile-bytecode -r requirements.lock
+endif
+	@echo "$(TORCH)" > $(VENV)/.torch
 	$(UV) pip install --quiet --python $(BIN)/python --no-deps --editable .
 	touch $@
 
-install: $(VENV)/.installed ## Set up the virtual environment with the exact versions of requirements.lock
+install: $(VENV)/.installed ## Set up the virtual environment with the exact versions of requirements.lock (TORCH=cpu: without CUDA)
+	@test "$(TORCH)" = "$$(cat $(VENV)/.torch 2>/dev/null)" || \
+		{ echo "$(VENV) holds torch's other build: rm -rf $(VENV), then make install again"; exit 1; }
 
 lock: $(VENV)/.installed ## Bring requirements.lock in line with pyproject.toml (UPGRADE=--upgrade: newest versions)
-	$(UV) pip compile --quiet --universal --python-version 3.11 --extra dev --extra photos --extra languages --extra explore --generate-hashes $(UPGRADE) \
+	$(UV) pip compile --quiet --universal --python-version 3.11 --extra dev --extra photos --extra languages --extra explore --extra texts --extra ocr --generate-hashes $(UPGRADE) \
 		--no-header --no-annotate --output-file requirements.lock pyproject.toml
 
 demo: install ## Run the whole chain on the embedded pool and write the report

@@ -17,4 +17,9 @@ class ProgramUnavailableError(ExpectedError, RuntimeError):
     """A program from outside this package (Java's) is absent, too old, or failed."""
 
 
+def install_extra(extra: str) -> str:
+    """The command that brings the packages of an extra of pyproject.toml."""
+    return f"pip install 'curation_assets[{extra}]'"
+
+
 EXPECTED_ERRORS = (ExpectedError, ValueError, OSError)

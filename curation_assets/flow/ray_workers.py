@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from curation_assets.core.allocator import keep_freed_memory
-from curation_assets.core.errors import ExpectedError
+from curation_assets.core.errors import ExpectedError, install_extra
 from curation_assets.core.settings import Settings, home_name, home_of, working_copy
 from curation_assets.core.version import __version__
 from curation_assets.stores.objects import open_home
@@ -74,7 +74,7 @@ def _connected(settings: Settings) -> Any:
         import ray
     except ImportError:
         raise RayUnavailableError(
-            "CURATION_RAY is set, and ray is not installed; pip install 'curation_assets[ray]'"
+            f"CURATION_RAY is set, and ray is not installed; {install_extra('ray')}"
         ) from None
     if ray.is_initialized():
         return ray

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from curation_assets.core.errors import install_extra
 from curation_assets.stores.image_formats import format_of
 from curation_assets.stores.image_parts import image_parts
 
@@ -35,7 +36,7 @@ def training_entries(data: bytes) -> list[tuple[str, str]]:
     assertions = _by_library(data)
     if assertions is None:
         if boxes is None:
-            raise ValueError("manifests of this format are read by c2pa-python: install the extra c2pa")
+            raise ValueError(f"manifests of this format are read by c2pa-python: {install_extra('c2pa')}")
         assertions = list(_assertions(boxes))
     return [entry for assertion in assertions for entry in _entries(assertion)]
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
+from curation_assets.core.errors import install_extra
 from curation_assets.stores.objects import ObjectHome
 
 BATCH = 1000  # keys per request to delete, S3's limit
@@ -34,7 +35,7 @@ def purge_versions(objects: ObjectHome, prefixes: Sequence[str]) -> Purged:
     except ImportError:
         purged.not_done.append(
             f"earlier versions of objects under {objects.url} were not looked for: boto3 is not installed; "
-            "pip install 'curation_assets[objects]' and run `curate takedown apply` again"
+            f"{install_extra('objects')} and run `curate takedown apply` again"
         )
         return purged
     client = boto3.client(

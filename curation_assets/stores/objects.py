@@ -28,7 +28,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
 from curation_assets.core.disk import is_damage
-from curation_assets.core.errors import StoreError
+from curation_assets.core.errors import StoreError, install_extra
 from curation_assets.core.settings import bucket_retry_seconds, working_copies_bytes, working_copy
 from curation_assets.stores.temporary import temporary_path
 
@@ -140,7 +140,7 @@ class ObjectHome:
             from obstore.store import from_url as store_of
         except ImportError as error:
             raise ObjectStoreError(
-                f"a home at {self.url} needs obstore: pip install 'curation_assets[objects]'"
+                f"a home at {self.url} needs obstore: {install_extra('objects')}"
             ) from error
         endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
         options: Any = {

@@ -1,14 +1,24 @@
 """pyproject.toml, requirements.lock and what is installed agree; the lock has hashes and no addresses."""
 
 import importlib.metadata
+import importlib.util
 import re
+import subprocess
 import tomllib
+from pathlib import Path
+from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
+from curation_assets.core.errors import ModelUnavailableError
+from curation_assets.core.roles import ROLES
+from curation_assets.core.settings import load_profile
+from curation_assets.engines import identify_engine
+from curation_assets.engines.needs import needs_of
+from curation_assets.engines.presence import parts_of
 from tests.support.paths import REPOSITORY
 
 LOCK = (REPOSITORY / "requirements.lock").read_text()
@@ -16,10 +26,10 @@ PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
 SHA256 = re.compile(r"--hash=sha256:[0-9a-f]{64}")
 
 
-def locked() -> dict[str, list[tuple[Requirement, int]]]:
+def locked(text: str = LOCK) -> dict[str, list[tuple[Requirement, int]]]:
     """Name → its entries (several where platforms differ): the pin and the number of hashes."""
     entries: dict[str, list[tuple[Requirement, int]]] = {}
-    for line in LOCK.replace("\\\n", " ").splitlines():
+    for line in text.replace("\\\n", " ").splitlines():
         pin, *_ = line.split("--hash", 1)
         requirement = Requirement(pin.strip())
         entries.setdefault(canonicalize_name(requirement.name), []).append((requirement, len(SHA256.findall(line))))
@@ -127,3 +137,80 @@ def test_the_lock_covers_every_supported_python() -> None:
                     requirement.name,
                     environment,
                 )
+
+
+def _made(*arguments: str) -> str:
+    """What make would run, in an environment that is not there yet."""
+    command = ["make", "--no-print-directory", "-n", "install", "VENV=/nowhere/venv", *arguments]
+    return subprocess.run(command, cwd=REPOSITORY, check=True, capture_output=True, text=True).stdout
+
+
+def test_without_cuda_all_else_keeps_its_hashes(tmp_path: Path) -> None:
+    """`make install TORCH=cpu`: of PyTorch's index come torch and torchvision at the locked versions, nothing else."""
+    default, cpu = _made(), _made("TORCH=cpu")
+    assert "https://" not in default
+    assert "--require-hashes --compile-bytecode -r requirements.lock" in default
+    (made,) = [line for line in cpu.splitlines() if line.startswith("awk")]
+    installs = [line for line in cpu.splitlines() if " pip install " in line and "--python" in line]
+    hashed, plain, own = installs
+    assert "--require-hashes" in hashed
+    assert "requirements.cpu.lock" in hashed
+    assert "https://" not in hashed + own
+    versions = {name: version_of(LOCKED[name][0][0]) for name in ("torch", "torchvision")}
+    assert plain.split("--index-url")[1].split() == [
+        "https://download.pytorch.org/whl/cpu",
+        *(f"{name}=={version}" for name, version in versions.items()),
+    ]
+    rest = tmp_path / "rest.lock"
+    with rest.open("w") as file:
+        subprocess.run(["sh", "-c", made.rpartition(" > ")[0]], cwd=REPOSITORY, check=True, stdout=file)
+    left = locked(rest.read_text())
+    gone = LOCKED.keys() - left.keys()
+    assert {"torch", "torchvision", "triton", "nvidia-cublas", "cuda-toolkit"} <= gone
+    assert all(name in versions or name == "triton" or name.startswith(("nvidia-", "cuda-")) for name in gone)
+    assert all(left[name] == LOCKED[name] for name in left)
+    needed = {  # by what stays: only torch itself and what its index brings
+        canonicalize_name(requirement.name)
+        for name in left
+        for requirement in map(Requirement, requires_of(name))
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+    }
+    assert needed & gone <= {"torch", "torchvision"}
+
+
+def requires_of(name: str) -> list[str]:
+    """What an installed package requires; nothing is known of one that is not installed."""
+    try:
+        return importlib.metadata.requires(name) or []
+    except importlib.metadata.PackageNotFoundError:
+        return []
+
+
+def test_extras_that_sentences_name_are_declared_and_come_with_the_lock() -> None:
+    """A role whose engine imports an extra's package says which; an installation by the lock has them all."""
+    named = [needs_of(role) for role in ROLES if needs_of(role).package]
+    assert {one.extra for one in named} == {"texts", "ocr"}
+    for one in named:
+        assert one.package in [Requirement(text).name for text in EXTRAS[one.extra]]
+        assert one.extra in IN_LOCK
+    sources = [path.read_text() for path in (REPOSITORY / "curation_assets").rglob("*.py")]
+    used = {extra for text in sources for extra in re.findall(r"install_extra\(['\"](\w+)['\"]\)", text)}
+    assert {"photos", "objects", "ray", "c2pa"} <= used
+    assert used <= set(EXTRAS)
+
+
+def test_a_role_whose_extra_is_missing_says_so_before_a_model_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = importlib.util.find_spec
+
+    def without(name: str, package: str | None = None) -> Any:
+        return None if name in ("spacy", "rapidocr", "wordfreq") else found(name, package)
+
+    monkeypatch.setattr(importlib.util, "find_spec", without)
+    profile = load_profile("photos")
+    for role, extra in (("parser", "texts"), ("lexicon", "texts"), ("text_spotter", "ocr")):
+        with pytest.raises(ModelUnavailableError, match=rf"{role} needs the package .*curation_assets\[{extra}\]"):
+            identify_engine(role, profile)
+        (part,) = parts_of(role, profile)
+        assert part.state == "missing"
+        assert f"[{extra}]" in part.advice
+    assert identify_engine("student", profile.with_roles(student="embedded:icc_student"))

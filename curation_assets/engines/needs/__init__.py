@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+from curation_assets.core.errors import install_extra
 from curation_assets.core.roles import ModelIdentity
 from curation_assets.engines.addresses import ModelAddress, local_folder
 
@@ -37,6 +38,8 @@ class RoleNeeds:
     #: names it. A repository of that layout on a hub can be named twice, as the role's address and in the setting.
     inside: Mapping[str, str] = field(default_factory=dict)
     how_to_get: str = ""  # a sentence for those who lack the model
+    package: str = ""  # that the engine imports and an extra brings, by its import name
+    extra: str = ""
     #: (address, companions) → identity, for what is no files of weights; None: a digest over the files of all parts.
     identity: Callable[[ModelAddress, Companions], ModelIdentity] | None = None
 
@@ -49,6 +52,14 @@ def needs_of(role: str) -> RoleNeeds:
         return RoleNeeds()
     needs: RoleNeeds = importlib.import_module(name).NEEDS
     return needs
+
+
+def why_not_installed(role: str) -> str | None:
+    """A sentence where the package that every engine of a role imports is not installed; it is not imported."""
+    needs = needs_of(role)
+    if not needs.package or importlib.util.find_spec(needs.package) is not None:
+        return None
+    return f"role {role} needs the package {needs.package}, which is not installed; {install_extra(needs.extra)}"
 
 
 def card_of(address: ModelAddress) -> dict[str, Any]:

@@ -15,4 +15,4 @@ def companions(address: ModelAddress, settings: Mapping[str, Any], resolve: Reso
     return {part: resolve(text) for part, text in named.items() if text is not None}
 
 
-NEEDS = RoleNeeds(settings=tuple(LISTS), companions=companions)
+NEEDS = RoleNeeds(settings=tuple(LISTS), companions=companions, package="wordfreq", extra="texts")

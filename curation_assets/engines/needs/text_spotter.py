@@ -2,4 +2,4 @@
 
 from curation_assets.engines.needs import RoleNeeds
 
-NEEDS = RoleNeeds(settings=("side_px", "box_threshold", "threads"))
+NEEDS = RoleNeeds(settings=("side_px", "box_threshold", "threads"), package="rapidocr", extra="ocr")
