@@ -72,7 +72,7 @@ def reached(roots: Mapping[str, set[str]], installed: Mapping[str, metadata.Dist
 
 
 def imports() -> dict[str, set[str]]:
-    """Name of a package → files of ours that import it."""
+    """Name of a package → files of ours that import it; where none does, those that name it in a text."""
     owners, found = metadata.packages_distributions(), defaultdict[str, set[str]](set)
     for path in (REPOSITORY / "curation_assets").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -81,6 +81,14 @@ def imports() -> dict[str, set[str]]:
             for owner in {owner for name in names for owner in owners.get(name.partition(".")[0], ())}:
                 file = path.relative_to(REPOSITORY / "curation_assets").as_posix()
                 found[canonicalize_name(owner)].add(file)
+    texts = {
+        path.relative_to(REPOSITORY / "curation_assets").as_posix(): path.read_text(encoding="utf-8")
+        for path in (REPOSITORY / "curation_assets").rglob("*.py")
+    }
+    for package, of in owners.items():
+        for owner in {canonicalize_name(one) for one in of} - found.keys():
+            named = re.compile(rf"[\"'](?:{re.escape(package)}|{re.escape(owner)})[\"'./]")
+            found[owner] |= {file for file, text in texts.items() if named.search(text)}
     return found
 
 
@@ -128,7 +136,7 @@ def main() -> None:
         f"| the same with torch's CPU build | {(sum(size[name] for name in every - cuda) - inside) / 1e9:.2f} |",
         "",
         *([fresh()] if given.fresh else []),
-        "| direct dependency | own MB | with its own MB | what is its own | files that import it | rooms |",
+        "| direct dependency | own MB | with its own MB | what is its own | files that import it, or name it | rooms |",
         "|---|---:|---:|---|---|---|",
     ]
     rows = []
@@ -145,6 +153,12 @@ def main() -> None:
         lines.append(
             f"| {name} | {size.get(name, 0) / 1e6:.1f} | {together / 1e6:.1f} | {others} | {shown} | {rooms} |"
         )
+    lines += ["", "| extra | packages | MB that it adds |", "|---|---|---:|"]
+    for extra, texts in PROJECT["optional-dependencies"].items():
+        named = {canonicalize_name(one.name): one.extras for one in map(Requirement, texts)}
+        if extra != "dev" and named.keys() <= size.keys():
+            added = reached({**direct, **named}, installed) - every
+            lines.append(f"| {extra} | {', '.join(named)} | {sum(size[one] for one in added) / 1e6:.1f} |")
     given.into.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

@@ -8,7 +8,6 @@ seconds do, so the load is written beside them.
 """
 
 import argparse
-import io
 import os
 import platform
 import resource
@@ -41,14 +40,14 @@ def web_parquet(folder: Path, path: Path, rows: int) -> None:
     pl.DataFrame(pairs[:rows]).write_parquet(path)
 
 
-def timed(source: Path, folder: Path, cache: Path, options: list[str]) -> dict[str, float | str]:
+def timed(source: Path, folder: Path, cache: Path) -> dict[str, float | str]:
     """One command: wall seconds to its first line and to the page, CPU seconds, size of the page, load before it."""
     page = folder / "page.html"
     page.unlink(missing_ok=True)
     load = os.getloadavg()[0]
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     process = subprocess.Popen(
-        [sys.executable, "-c", CURATE, "look", str(source), "--no-open", "--into", str(page), *options],
+        [sys.executable, "-c", CURATE, "look", str(source), "--no-open", "--into", str(page)],
         env={**os.environ, "CURATION_CACHE": str(cache)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -74,38 +73,36 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--into", type=Path, default=REPOSITORY / "benchmarks" / "results" / "look.md")
     given = parser.parse_args()
-    data, lines = given.shared / "data", io.StringIO()
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        web_parquet(data / "web", folder / "pairs.parquet", 2_000)
-        captions = pl.read_parquet(data / "captions" / "coco_val2017_captions.parquet", columns=["caption"])
-        captions.head(25_000).write_csv(folder / "captions.csv")
-        sources = [
-            ("tar, 500 photographs", data / "photos" / "000000.tar", []),
-            ("csv, 25,000 captions", folder / "captions.csv", []),
-            ("Parquet, 2,000 pairs of the web", folder / "pairs.parquet", []),
-            ("the same, --dear-rows 2000", folder / "pairs.parquet", ["--dear-rows", "2000"]),
-        ]
-        print("| source | rows | run | first line s | page s | CPU s | MB | load before |", file=lines)
-        print("|---|---|---|---:|---:|---:|---:|---:|", file=lines)
-        for title, source, options in sources:
-            for number in range(given.repeats):
-                cache = folder / f"cache-{title}"
-                found = timed(source, folder, cache, options)
-                run = "empty cache" if number == 0 else f"{number + 1}"
-                print(
-                    f"| {title} | {found['rows']} | {run} | {found['first line']:.1f} | {found['page']:.1f} "
-                    f"| {found['cpu']:.1f} | {found['MB']:.1f} | {found['load before']:.1f} |",
-                    file=lines,
-                )
-                print(title, found, flush=True)
+    data, lines = given.shared / "data", []
     head = (
         "# A first look: seconds from the command to the page\n\n"
         f"`python benchmarks/look.py --repeats {given.repeats}`; {os.cpu_count()} cores, Python "
         f"{platform.python_version()}. Bar: 60 s on two idle cores; on a busy machine read the CPU seconds, of which "
         "two idle cores do some 1.8 a second.\n\n"
     )
-    given.into.write_text(head + lines.getvalue(), encoding="utf-8")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        web_parquet(data / "web", folder / "pairs.parquet", 2_000)
+        captions = pl.read_parquet(data / "captions" / "coco_val2017_captions.parquet", columns=["caption"])
+        captions.head(25_000).write_csv(folder / "captions.csv")
+        sources = [
+            ("csv, 25,000 captions", folder / "captions.csv"),
+            ("tar, 500 photographs", data / "photos" / "000000.tar"),
+            ("Parquet, 2,000 pairs of the web", folder / "pairs.parquet"),
+        ]
+        lines.append("| source | rows | run | first line s | page s | CPU s | MB | load before |")
+        lines.append("|---|---|---|---:|---:|---:|---:|---:|")
+        for title, source in sources:
+            for number in range(given.repeats):
+                cache = folder / f"cache-{title}"
+                found = timed(source, folder, cache)
+                run = "empty cache" if number == 0 else f"{number + 1}"
+                lines.append(
+                    f"| {title} | {found['rows']} | {run} | {found['first line']:.1f} | {found['page']:.1f} "
+                    f"| {found['cpu']:.1f} | {found['MB']:.1f} | {found['load before']:.1f} |"
+                )
+                given.into.write_text(head + "\n".join(lines) + "\n", encoding="utf-8")
+                print(title, found, flush=True)
 
 
 if __name__ == "__main__":

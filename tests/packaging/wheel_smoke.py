@@ -95,6 +95,13 @@ def check_pools(binaries: Path, folder: Path) -> None:
         (copy,) = exported.glob("*.npy")
         assert np.array_equal(np.load(copy), ids), f"{pool}: the export holds other ids than {subset}"
         print(f"wheel: pool {pool}, {policy} keeps {len(ids)} of {len(CAPTIONS)}")
+    page = folder / "page.html"
+    run(curate, "look", folder / "photos", "--no-open", "--into", page, cwd=folder)
+    assert "clip_score" in page.read_text(encoding="utf-8"), f"{page} shows no clip_score"
+    extra = [curate, "score", "complexity_action", captions, "--out", folder / "scored.csv"]
+    refused = subprocess.run([str(word) for word in extra], cwd=folder, capture_output=True, text=True)
+    assert refused.returncode == 1, f"without its extra: {refused}"
+    assert "curation_assets[texts]" in refused.stderr, f"without its extra: {refused}"
 
 
 def draw_photos(tar: Path) -> None:
