@@ -1,6 +1,5 @@
 """Mixtures: how many entries each group of a training set gets, and which of its rows are repeated."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -58,9 +57,3 @@ def is_inside(values: np.ndarray, keys: np.ndarray, edge: Edge | None) -> np.nda
     if edge is None:
         return np.zeros(len(values), dtype=bool)
     return (values > edge.value) | ((values == edge.value) & (keys <= np.uint64(edge.key)))
-
-
-def top_shares(values: np.ndarray, sorted_pool: Sequence[float] | np.ndarray) -> np.ndarray:
-    """(N,) share of an ascending sample of the pool's values that is as good as each value or better, in [0, 1]."""
-    pool = np.asarray(sorted_pool, dtype=np.float64)
-    return 1.0 - np.searchsorted(pool, values, side="left") / max(len(pool), 1)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curation_assets.numeric.mixture import edge_of, entries_of_groups, is_inside, top_shares, weights_of_sizes
+from curation_assets.numeric.mixture import edge_of, entries_of_groups, is_inside, weights_of_sizes
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,3 @@ def test_weights_of_sizes() -> None:
     np.testing.assert_allclose(weights_of_sizes(rows, 0), [0.5, 0.5, 0])
     np.testing.assert_allclose(weights_of_sizes(rows, 0.5), [1 / 3, 2 / 3, 0])
     np.testing.assert_allclose(weights_of_sizes(rows, 1), [0.2, 0.8, 0])
-
-
-def test_top_shares() -> None:
-    np.testing.assert_allclose(top_shares(np.array([0.0, 2.0, 3.5, 9.0]), [1, 2, 3, 4]), [1.0, 0.75, 0.25, 0.0])

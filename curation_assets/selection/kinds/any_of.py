@@ -7,11 +7,8 @@ import numpy as np
 import polars as pl
 
 from curation_assets.core.validation import Number, checked, setting
-from curation_assets.numeric.mixture import top_shares
 from curation_assets.numeric.selection import share_count
 from curation_assets.selection.kinds import Kind, floats, missing_reason, scored
-
-QUANTILES = 1001  # of each signal, by which a value's share of the pool is told where it misses the threshold
 
 
 @checked("any_of")
@@ -34,27 +31,25 @@ class KIND(Kind):
         return tuple(self.shares)
 
     def fit(self, shards: Iterable[pl.DataFrame], engines: Mapping[str, Any]) -> pl.DataFrame:
-        """One row per signal: threshold (equal values pass), valued samples, and quantiles of its values."""
+        """One row per signal: threshold (equal values pass), standard deviation, valued samples."""
         rows = pl.concat([part.select("sample_id", *self.signals) for part in shards]).unique("sample_id", keep="first")
-        thresholds, counts, quantiles = [], [], []
+        frozen = []
         for signal, share in self.shares.items():
             values = np.sort(floats(rows, signal))
             values = values[np.isfinite(values)]
             if not len(values):
                 raise ValueError(f"no sample has a value of {signal}, so there is no best share of it")
-            thresholds.append(float(values[len(values) - max(1, share_count(len(values), float(share)))]))
-            counts.append(len(values))
-            quantiles.append(np.quantile(values, np.linspace(0, 1, QUANTILES), method="lower").tolist())
-        return pl.DataFrame({"signal": self.signals, "threshold": thresholds, "valued": counts, "quantiles": quantiles})
+            threshold = values[len(values) - max(1, share_count(len(values), float(share)))]
+            frozen.append((signal, float(threshold), float(values.std()) or 1.0, len(values)))
+        return pl.DataFrame(frozen, schema=["signal", "threshold", "sd", "valued"], orient="row")
 
     def score(self, rows: pl.DataFrame, fit: pl.DataFrame) -> pl.DataFrame:
-        """How many signals pass; `best_missed`, the one that is nearest to passing by shares of the pool."""
+        """How many signals pass; `best_missed`, the one that is nearest to passing, in standard deviations."""
         names = [signal.partition(".")[2] for signal in self.signals]
         values = np.stack([floats(rows, signal) for signal in self.signals], axis=1)  # (N, S)
-        thresholds, shares = fit["threshold"].to_numpy(), np.array([float(share) for share in self.shares.values()])
-        passed = np.nan_to_num(values, nan=-np.inf) >= thresholds
-        above = [top_shares(values[:, number], of) for number, of in enumerate(fit["quantiles"].to_list())]
-        gap = np.where(np.isnan(values) | passed, np.inf, np.stack(above, axis=1) - shares)
+        gap = (fit["threshold"].to_numpy() - values) / fit["sd"].to_numpy()
+        passed = gap <= 0
+        gap = np.where(np.isnan(gap) | passed, np.inf, gap)
         nearest = gap.argmin(axis=1)
         reason = missing_reason(rows, self.signals)
         no_value = pl.Series("none", np.isnan(values).all(axis=1))

@@ -16,23 +16,20 @@ UNKNOWN = "unknown"  # the group of rows without a text in the column
 LICENCE_CLASS = "licence_class"
 
 
+#: Class of a licence → what its SPDX id in lower case matches. Of terms that meet the strictest counts, so it is first.
+LICENCE_CLASSES = {
+    "non_commercial": "-nc(-|$)",
+    "no_derivatives": "-nd(-|$)",
+    "share_alike": "-sa(-|$)|^(odbl|a?gpl|lgpl|cdla-sharing)",
+    "public_domain": "^(cc0|cc-pddc|pddl|unlicense|0bsd|mit-0|publicdomain)",
+    "attribution": "^(cc-by|odc-by|mit|apache|bsd|cdla-permissive|ogl|etalab)",
+}
+
+
 def licence_class(column: pl.Expr) -> pl.Expr:
-    """SPDX id in lower case → public_domain, attribution, share_alike, non_commercial, no_derivatives, other; of terms
-    that meet, the strictest in use: cc-by-nc-sa is non_commercial."""
-    return (
-        pl.when(column.str.contains("-nc(-|$)"))
-        .then(pl.lit("non_commercial"))
-        .when(column.str.contains("-nd(-|$)"))
-        .then(pl.lit("no_derivatives"))
-        .when(column.str.contains("-sa(-|$)|^(odbl|a?gpl|lgpl|cdla-sharing)"))
-        .then(pl.lit("share_alike"))
-        .when(column.str.contains("^(cc0|cc-pddc|pddl|unlicense|0bsd|mit-0|publicdomain)"))
-        .then(pl.lit("public_domain"))
-        .when(column.str.contains("^(cc-by|odc-by|mit|apache|bsd|cdla-permissive|ogl|etalab)"))
-        .then(pl.lit("attribution"))
-        .when(column.is_not_null())
-        .then(pl.lit("other"))
-    )
+    """One of LICENCE_CLASSES, or other; null of null."""
+    found = [pl.when(column.str.contains(id)).then(pl.lit(name)) for name, id in LICENCE_CLASSES.items()]
+    return pl.coalesce(*found, pl.when(column.is_not_null()).then(pl.lit("other")))
 
 
 @checked("mix")
