@@ -50,7 +50,7 @@ def batches_of(
     concepts: Sequence[Sequence[str]], orders: Sequence[Sequence[int]], size: int, keep: float
 ) -> list[list[int]]:
     """Batches of exactly `size` of (N,) entries: each pass cuts its order into super-batches of size / keep, and every
-    super-batch gives one batch. What is left of a pass, fewer than `size`, is in none of its batches."""
+    one of at least `size` gives one batch."""
     width = max(size, round(size / keep))
     chosen = []
     for order in orders:

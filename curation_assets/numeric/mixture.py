@@ -1,15 +1,6 @@
 """Mixtures: how many entries each group of a training set gets, and which of its rows are repeated."""
 
-from typing import NamedTuple
-
 import numpy as np
-
-
-class Edge(NamedTuple):
-    """The last row of a group that gets one entry more than the others: by value, equal values by key."""
-
-    value: float
-    key: int
 
 
 def entries_of_groups(rows: np.ndarray, weights: np.ndarray, total: int, max_epochs: int) -> np.ndarray:
@@ -44,16 +35,13 @@ def weights_of_sizes(rows: np.ndarray, alpha: float) -> np.ndarray:
     return powers / max(powers.sum(), 1e-300)
 
 
-def edge_of(values: np.ndarray, keys: np.ndarray, extra: int) -> Edge | None:
-    """The edge of the best `extra` of (M,) values, higher is better, equal ones by (M,) keys, lower first."""
-    if extra == 0:
-        return None
-    last = np.lexsort((keys, -values))[extra - 1]
-    return Edge(float(values[last]), int(keys[last]))
+def edge_of(values: np.ndarray, keys: np.ndarray, extra: int) -> tuple[float, int]:
+    """Value and key of the last of the best `extra` of (M,) values, higher is better, equal ones by (M,) keys, lower
+    first; infinity where there is none."""
+    last = np.lexsort((keys, -values))[extra - 1] if extra else None
+    return (np.inf, 0) if last is None else (float(values[last]), int(keys[last]))
 
 
-def is_inside(values: np.ndarray, keys: np.ndarray, edge: Edge | None) -> np.ndarray:
+def is_inside(values: np.ndarray, keys: np.ndarray, edge: tuple[float, int]) -> np.ndarray:
     """(M,) bool: as good as the edge or better."""
-    if edge is None:
-        return np.zeros(len(values), dtype=bool)
-    return (values > edge.value) | ((values == edge.value) & (keys <= np.uint64(edge.key)))
+    return (values > edge[0]) | ((values == edge[0]) & (keys <= np.uint64(edge[1])))

@@ -259,8 +259,9 @@ def coverage_rows(n: int = 60) -> pl.DataFrame:
 
 
 def test_the_target_decides_which_concepts_count(tmp_path: Path) -> None:
-    (tmp_path / "wanted.txt").write_text("a goose\nthe goose and a kite\na zebra\n")
-    fit = covered(tmp_path, coverage_rows(), target=str(tmp_path / "wanted.txt"), target_power=1.0)
+    wanted = tmp_path / "wanted.tsv"
+    wanted.write_text("caption\na goose\nthe goose and a kite\na zebra\n")
+    fit = covered(tmp_path, coverage_rows(), target=str(wanted), target_power=1.0)
     concepts = fit.filter(pl.col("low_edge").is_null() & pl.col("weight").is_not_null())
     assert dict(concepts.select("item", "weight").iter_rows()) == pytest.approx({"goose": 0.5 * 2 / 3, "kite": 0.5 / 3})
     pl.DataFrame({"caption": ["a unicorn"]}).write_csv(tmp_path / "none.csv")

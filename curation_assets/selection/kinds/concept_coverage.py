@@ -1,5 +1,6 @@
 """Kind `concept_coverage`: a greedy cover of concepts, and of bins of a signal, with falling returns (SDM-lite)."""
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
@@ -16,7 +17,7 @@ from curation_assets.numeric.identity import draw_keys
 from curation_assets.selection.kinds import Kind, floats, missing_reason, scored
 from curation_assets.stores.image_formats import IMAGE_SUFFIXES
 from curation_assets.stores.images import ImageRejected, decode_image
-from curation_assets.stores.text_tables import read_lines, read_rows
+from curation_assets.stores.text_tables import read_rows
 
 BIN, ROWS = "\0bin ", "\0rows"  # begins the name of a bin among the items; the row of what was there
 
@@ -42,8 +43,8 @@ class KIND(Kind):
     objects: Switch = setting(default=False, description="Detected objects are concepts, besides nouns of the caption.")
     target: str | None = setting(
         default=None,
-        description="What the set is for: a file with a column caption, a .txt of texts, or a folder of images (with "
-        "objects: true); p_c is then by how many of these hold c, and other concepts are none.",
+        description="What the set is for: a table with a column caption, or a folder of images (with objects: "
+        "true); p_c is then by how many of these hold c, and other concepts are none.",
     )
     bin_weights: tuple[Number, ...] = setting(
         default=(), description="u_b of the bins, lowest first (0, 0.01, 0.99); their number is that of the bins."
@@ -109,12 +110,10 @@ class KIND(Kind):
         powers = concepts["count"].to_numpy().astype(np.float64) ** self.target_power
         weights = self.concept_share * powers / max(powers.sum(), 1.0)
         values = floats(rows, self.bins_by)
-        bins = len(self.bin_weights) or self.bins
-        edges, first = np.unique(np.quantile(values, np.arange(bins) / bins), return_index=True)  # lower, ascending
-        ramp = np.arange(1, len(edges) + 1, dtype=np.float64)  # u_b: the best bin counts most
-        # of bins that fell together as their edge is one value, the best one's weight counts
-        last = np.append(first[1:], bins) - 1
-        worth = np.array(self.bin_weights, dtype=np.float64)[last] if self.bin_weights else ramp
+        u = np.array(self.bin_weights or range(1, self.bins + 1), dtype=np.float64)  # the best bin counts most
+        edges, first = np.unique(np.quantile(values, np.arange(len(u)) / len(u)), return_index=True)  # lower, ascending
+        # of bins whose edges are one value the best one's weight counts
+        worth = u[np.append(first[1:], len(u)) - 1] if self.bin_weights else u[: len(edges)]
         items = pl.DataFrame(
             {
                 "item": [*concepts["item"], *(f"{BIN}{number}" for number in range(len(edges)))],
@@ -145,21 +144,16 @@ class KIND(Kind):
         captions: list[str] = []
         if self._target.is_dir():
             for path in self.files:
-                try:
-                    image = decode_image(path.read_bytes())
-                except ImageRejected:
-                    continue
-                objects.append(sorted({one.label for one in engines["object_detector"].detect_objects([image])[0]}))
+                with contextlib.suppress(ImageRejected):
+                    found = engines["object_detector"].detect_objects([decode_image(path.read_bytes())])[0]
+                    objects.append(sorted({one.label for one in found}))
             captions = [""] * len(objects)
-        elif self._target.suffix == ".txt":
-            captions = read_lines(self._target)
         else:
             texts = read_rows(self._target)
             if "caption" not in texts.columns:
                 raise ValueError(f"target {self.target}: expected a column caption, got {', '.join(texts.columns)}")
             captions = texts["caption"].cast(pl.String).drop_nulls().to_list()
-        found = concepts_of(captions, nouns, objects or None)
-        return Counter(name for names in found for name in names)
+        return Counter(name for names in concepts_of(captions, nouns, objects or None) for name in names)
 
     def _found(self, rows: pl.DataFrame, nouns: list[str]) -> list[list[str]]:
         objects = rows["detected_objects"].to_list() if self.objects else None

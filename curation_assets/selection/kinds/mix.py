@@ -9,12 +9,8 @@ import polars as pl
 from curation_assets.core.validation import Number, Whole, checked, setting
 from curation_assets.methods import oriented
 from curation_assets.numeric.identity import draw_keys
-from curation_assets.numeric.mixture import Edge, edge_of, entries_of_groups, is_inside, weights_of_sizes
+from curation_assets.numeric.mixture import edge_of, entries_of_groups, is_inside, weights_of_sizes
 from curation_assets.selection.kinds import Kind, floats, missing_reason, no_reason, scored
-
-UNKNOWN = "unknown"  # the group of rows without a text in the column
-LICENCE_CLASS = "licence_class"
-
 
 #: Class of a licence → what its SPDX id in lower case matches. Of terms that meet the strictest counts, so it is first.
 LICENCE_CLASSES = {
@@ -81,50 +77,41 @@ class KIND(Kind):
     @property
     def columns(self) -> tuple[str, ...]:
         """The column of groups."""
-        return ("licence" if self.by == LICENCE_CLASS else self.by,)
+        return ("licence" if self.by == "licence_class" else self.by,)
 
-    def _members(self, rows: pl.DataFrame) -> tuple[pl.Series, np.ndarray, np.ndarray]:
-        """(N,) group of each row, value that ranks it, and whether it has one and is above the floors."""
+    def _members(self, rows: pl.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """(N,) group of each row, value that ranks it, key, and whether it has a value and is above the floors."""
         column = pl.col(self.columns[0])
         if rows.schema[self.columns[0]].is_nested():
             raise ValueError(f"mix by {self.by}: expected a column of texts or numbers, got {rows.schema[self.by]}")
-        text = licence_class(column) if self.by == LICENCE_CLASS else column.cast(pl.String)
-        group = rows.select(text.fill_null(UNKNOWN).alias("group"))["group"]
+        text = licence_class(column) if self.by == "licence_class" else column.cast(pl.String)
+        group = rows.select(text.fill_null("unknown")).to_series().to_numpy()
         values = floats(rows, self.rank_by) if self.rank_by else np.zeros(rows.height)
         above = np.isfinite(values)
         for signal, least in self.floors.items():
             above &= floats(rows, signal) >= oriented(signal, float(least))
-        return group, values, above
-
-    def _keys(self, rows: pl.DataFrame) -> np.ndarray:
-        return draw_keys(rows["sample_id"].to_list(), f"mix:{self.seed}")
+        return group, values, draw_keys(rows["sample_id"].to_list(), f"mix:{self.seed}"), above
 
     def fit(self, shards: Iterable[pl.DataFrame], engines: Mapping[str, Any]) -> pl.DataFrame:
         """One row per group: weight, rows, entries, epochs, and the edge of those that get one entry more."""
         parts = []
         for rows in shards:
-            group, values, above = self._members(rows)
-            parts.append(
-                pl.DataFrame([rows["sample_id"], group, pl.Series("value", values), pl.Series("key", self._keys(rows))])
-                .filter(pl.Series(above))
-            )  # fmt: skip
+            group, values, keys, above = self._members(rows)
+            columns = {"sample_id": rows["sample_id"], "group": group, "value": values, "key": keys}
+            parts.append(pl.DataFrame(columns, schema_overrides={"group": pl.String}).filter(pl.Series(above)))
         rows = pl.concat(parts).unique("sample_id", keep="first", maintain_order=True)
         if rows.is_empty():
             raise ValueError(f"no sample has a value of {', '.join(self.signals)} above its floor; nothing to mix")
-        counts = dict(rows["group"].value_counts().iter_rows())
-        names = sorted({*counts, *self.shares})
-        count = np.array([counts.get(name, 0) for name in names], dtype=np.int64)
-        if self.shares:
-            weights = np.array([float(self.shares.get(name, 0)) for name in names])
-            weights = weights / weights.sum()
-        else:
-            weights = weights_of_sizes(count, float(self.alpha or 0))
+        names, of_row = sorted({*rows["group"], *self.shares}), rows["group"].to_numpy()
+        count = np.array([np.count_nonzero(of_row == name) for name in names], dtype=np.int64)
+        given = np.array([float(self.shares.get(name, 0)) for name in names])
+        weights = given / given.sum() if self.shares else weights_of_sizes(count, float(self.alpha or 0))
         total = self.samples or max(1, round(rows.height * float(self.fraction or 0)))
         entries = entries_of_groups(count, weights, total, self.max_epochs)
         whole, extra = entries // np.maximum(count, 1), entries % np.maximum(count, 1)
-        edges: list[Edge | None] = []
+        edges = []
         for name, more in zip(names, extra.tolist(), strict=True):
-            mine = rows.filter(pl.col("group") == name)
+            mine = rows.filter(pl.Series(of_row == name))
             edges.append(edge_of(mine["value"].to_numpy(), mine["key"].to_numpy(), more))
         return pl.DataFrame(
             {
@@ -134,20 +121,19 @@ class KIND(Kind):
                 "entries": entries,
                 "epochs": entries / np.maximum(count, 1),
                 "whole_epochs": whole,
-                "edge_value": [None if edge is None else edge.value for edge in edges],
-                "edge_key": [None if edge is None else edge.key for edge in edges],
-            },
-            schema_overrides={"edge_value": pl.Float64, "edge_key": pl.UInt64},
+                "edge_value": [value for value, _ in edges],  # infinite where no row gets one entry more
+                "edge_key": pl.Series([key for _, key in edges], dtype=pl.UInt64),
+            }
         )
 
     def score(self, rows: pl.DataFrame, fit: pl.DataFrame) -> pl.DataFrame:
         """How often each row is in the set; its group."""
-        group, values, above = self._members(rows)
-        keys, times = self._keys(rows), np.zeros(rows.height)
+        group, values, keys, above = self._members(rows)
+        times = np.zeros(rows.height)
         why = np.array([f"no share for {name}" for name in group] or [""], dtype=object)[: rows.height]
         for one in fit.iter_rows(named=True):
-            mine = np.flatnonzero((group == one["group"]).to_numpy() & above)
-            edge = None if one["edge_value"] is None else Edge(one["edge_value"], one["edge_key"])
+            mine = np.flatnonzero((group == one["group"]) & above)
+            edge = one["edge_value"], one["edge_key"]
             times[mine] = one["whole_epochs"] + is_inside(values[mine], keys[mine], edge)
             if one["weight"] > 0:
                 why[mine] = f"mixture:full: {one['group']}, {one['entries']:,} entries of {one['rows']:,} rows"
