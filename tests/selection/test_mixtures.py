@@ -32,6 +32,7 @@ RECIPES = {
     "half": "kind: mix\nshares: {web: 0.5, books: 0.5}\nsamples: 120\nrank_by: signals.clip_score",
     "roots": "kind: mix\nalpha: 0.5\nfraction: 0.3\nrank_by: signals.clip_score\nfloors: {signals.clip_score: 0.2}",
     "free": "kind: mix\nby: licence_class\nshares: {public_domain: 1, attribution: 3}\nsamples: 40",
+    "by_value": "kind: mix\nby: signals.english.value\nalpha: 0\nsamples: 27",
     "union": "kind: any_of\nshares: {signals.clip_score: 0.1, signals.english: 0.3}",
 }
 
@@ -119,6 +120,13 @@ def test_roots_of_sizes_count_only_what_is_above_the_floor(pool: PoolContext) ->
         assert abs(entries - total * weight[name] / sum(weight.values())) < 1
     assert rows["roots"].sum() == total
     assert rows.filter(pl.col("clip_score") < 0.2)["roots"].sum() == 0
+
+
+def test_a_column_of_another_table_makes_groups(pool: PoolContext) -> None:
+    entries = dict(facts(pool).group_by("english").agg(pl.col("by_value").sum()).iter_rows())
+    assert len(entries) == 10  # nine values, and the rows without one
+    assert sorted(entries.values()) == [2] * 3 + [3] * 7
+    assert set(pool.store.read("fused/by_value_fit")["group"]) == {"unknown", *(str(one / 8) for one in range(9))}
 
 
 def test_classes_of_licences(pool: PoolContext) -> None:
