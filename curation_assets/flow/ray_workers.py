@@ -73,9 +73,7 @@ def _connected(settings: Settings) -> Any:
     try:
         import ray
     except ImportError:
-        raise RayUnavailableError(
-            f"CURATION_RAY is set, and ray is not installed; {install_extra('ray')}"
-        ) from None
+        raise RayUnavailableError(f"CURATION_RAY is set, and ray is not installed; {install_extra('ray')}") from None
     if ray.is_initialized():
         return ray
     address = str(settings.ray)

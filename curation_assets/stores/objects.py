@@ -139,9 +139,7 @@ class ObjectHome:
         try:
             from obstore.store import from_url as store_of
         except ImportError as error:
-            raise ObjectStoreError(
-                f"a home at {self.url} needs obstore: {install_extra('objects')}"
-            ) from error
+            raise ObjectStoreError(f"a home at {self.url} needs obstore: {install_extra('objects')}") from error
         endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
         options: Any = {
             "client_options": {"timeout": "15m", "connect_timeout": "10s", "allow_http": endpoint.startswith("http:")},

@@ -161,6 +161,9 @@ def test_without_cuda_all_else_keeps_its_hashes(tmp_path: Path) -> None:
         "https://download.pytorch.org/whl/cpu",
         *(f"{name}=={version}" for name, version in versions.items()),
     ]
+    page = (REPOSITORY / "docs" / "user" / "install.md").read_text()
+    assert plain.split("--index-url")[1] in page  # who installs by hand types the same versions
+    assert made.rpartition(" > ")[0] in page
     rest = tmp_path / "rest.lock"
     with rest.open("w") as file:
         subprocess.run(["sh", "-c", made.rpartition(" > ")[0]], cwd=REPOSITORY, check=True, stdout=file)
