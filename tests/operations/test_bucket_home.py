@@ -1,6 +1,7 @@
 """A pool whose home is in a bucket: the bytes of a home on a disk, from any machine; a takedown leaves nothing."""
 
 import gzip
+import hashlib
 import io
 import os
 import re
@@ -16,8 +17,10 @@ from pathlib import Path
 import dagster as dg
 import polars as pl
 import pytest
+from torch.utils.data import DataLoader
 from typer.testing import CliRunner
 
+import curation_assets as ca
 from curation_assets.api import open_pool
 from curation_assets.audit.index import SHARED
 from curation_assets.cli import app
@@ -29,6 +32,8 @@ from curation_assets.defs.launch import prepare_instance
 from curation_assets.flow.context import PoolContext
 from curation_assets.numeric.identity import sample_id_of
 from curation_assets.outputs.explore import prepare
+from curation_assets.outputs.exports.subset import find_subset
+from curation_assets.outputs.loading import spans
 from curation_assets.sources.declaration import add_pool, add_world_pool
 from curation_assets.stores.catalog import stored_tables
 from curation_assets.stores.objects import open_home
@@ -264,6 +269,40 @@ def test_tars_in_the_bucket_are_found_shown_retried_and_taken_down(bucket, tmp_p
     assert not any(f"{CANARY:06d}.jpg".encode() in data for data in names)
     machines("five")
     assert computed(URL, POOL) == []
+
+
+def test_a_training_reads_kept_members_by_range_from_tars_in_the_bucket(
+    bucket, tmp_path, machines, monkeypatch
+) -> None:
+    machines("one")
+    write_source(tmp_path)
+    for tar in sorted((tmp_path / "tars").glob("*.tar")):
+        bucket.client.put_object(Bucket=BUCKET, Key=f"home/sources/photos/{tar.name}", Body=tar.read_bytes())
+    open_home(home_of(URL))
+    declare(load_settings(URL, "embedded"), tmp_path, f"{URL}/sources/photos")
+    computed(URL, POOL)
+
+    machines("two")
+    monkeypatch.setattr(spans, "MAX_GAP", -1)  # these tars are so small that each would be one request
+    rows = PoolContext.open(load_settings(URL, "embedded"), POOL)
+    kept = find_subset(rows, "icc").rows
+    bucket.requests.clear()
+    stream = ca.dataset("icc", home=URL, columns=("sample_id", "image", "caption"), shuffle_seed=0, batch_size=2)
+    read = list(stream)
+    sizes = [one.size for one in bucket.requests if one.method == "GET" and one.key.endswith(".tar")]
+    assert sorted(sizes) == sorted(kept["image_bytes"])
+    assert not list(rows.store.root.parent.parent.rglob("*.tar"))  # none was fetched
+    held = {row["sample_id"]: (row["image_sha256"], row["caption"]) for row in kept.to_dicts()}
+    assert {one["sample_id"]: (hashlib.sha256(one["image"]).hexdigest(), one["caption"]) for one in read} == held
+    with pytest.raises(ValueError, match='give the DataLoader multiprocessing_context="forkserver"'):
+        next(iter(DataLoader(stream, batch_size=2, num_workers=1)))
+    loader = DataLoader(stream, batch_size=2, num_workers=2, multiprocessing_context="forkserver")
+    assert [name for batch in loader for name in batch["sample_id"]] == [one["sample_id"] for one in read]
+
+    first = sorted((tmp_path / "tars").glob("*.tar"))[0]
+    bucket.client.put_object(Bucket=BUCKET, Key=f"home/sources/photos/{first.name}", Body=first.read_bytes()[:512])
+    with pytest.raises(ca.ExpectedError, match=r"member .* was .* found"):
+        list(stream)
 
 
 def test_the_daemon_sees_a_tar_that_comes_and_the_ui_makes_its_tables(bucket, tmp_path, machines, monkeypatch) -> None:

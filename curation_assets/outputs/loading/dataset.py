@@ -24,10 +24,12 @@ from curation_assets.outputs.loading.spans import Members
 from curation_assets.stores.content_hash import frame_sha256
 from curation_assets.stores.denylist import TAKEDOWN, current_denylist
 from curation_assets.stores.images import ImageLimits, decode_image, for_training, scored_image
+from curation_assets.stores.objects import object_home, open_home
 
 IMAGE, PIXELS, KEY = "image", "pixels", "key"
 SHUFFLE_WINDOW = 1024  # entries; of photographs as trainings store them 20 to 100 MB
 READ_ENTRIES = 512  # that a process reads at a time, and holds until they are taken
+REFRESH_SECONDS = 900.0  # that what is known of a bucket may be old
 SHOWN = 5
 MAX_WORKERS = 1024  # of one rank
 
@@ -95,7 +97,7 @@ class SubsetSamples(Dataset[Any]):
             )
         if not rows.height:
             raise ValueError(f"subset {subset.name!r} has no sample that can be read: {self.missing}")
-        self.name = subset.name
+        self.name, self._process = subset.name, os.getpid()
         self._reading, self._root = reading, subset.ctx.store.root
         self.digest = frame_sha256(rows.select("sample_id", "multiplicity"))[:16]
         kept = {*reading.columns, "sample_id", "shard", "tar", "member", "image_sha256", "image_bytes"}
@@ -111,6 +113,9 @@ class SubsetSamples(Dataset[Any]):
         if reading.with_image:
             tars = tuple(self._root / tar for tar in rows["tar"].gather(np.flatnonzero(np.diff(files, prepend=-1))))
             self._members = Members(tars, files, rows["offset"].to_numpy(), rows["length"].to_numpy())
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _process=os.getpid())  # in a worker that is not forked
 
     def __len__(self) -> int:
         return len(self._row)
@@ -135,6 +140,13 @@ class SubsetSamples(Dataset[Any]):
 
     def read(self, entries: np.ndarray) -> Iterator[Sample | MissingSampleError]:
         """Samples of entries in this order, before `given`, or why one cannot be given."""
+        if object_home(self._reading.home) is not None:
+            if os.getpid() != self._process:  # a fork has the client's threads no more, and would wait for them
+                raise ValueError(
+                    "a home in a bucket is not read by workers that are forked: give the DataLoader "
+                    'multiprocessing_context="forkserver"'
+                )
+            open_home(self._reading.home, max_age=REFRESH_SECONDS)  # what other machines took down since, too
         rows = self._row[entries]
         chosen, place = np.unique(rows, return_inverse=True)
         records = self._rows.take(pa.array(chosen)).to_pylist()
