@@ -58,6 +58,6 @@ def test_every_format_names_a_function_that_is_there() -> None:
         "npy": (),
         "keys": (),
         "index": (),
-        "webdataset": ("max_samples", "max_bytes"),
+        "webdataset": ("max_samples", "max_bytes", "batches", "batch_size", "keep", "seed"),
         "hf": ("license", "max_bytes"),
     }
