@@ -49,7 +49,7 @@ install: $(VENV)/.installed ## Set up the virtual environment with the exact ver
 		{ echo "$(VENV) holds torch's other build: rm -rf $(VENV), then make install again"; exit 1; }
 
 lock: $(VENV)/.installed ## Bring requirements.lock in line with pyproject.toml (UPGRADE=--upgrade: newest versions)
-	$(UV) pip compile --quiet --universal --python-version 3.11 --extra dev --extra photos --extra languages --extra explore --extra texts --extra ocr --generate-hashes $(UPGRADE) \
+	$(UV) pip compile --quiet --universal --python-version 3.11 --extra dev --extra photos --extra languages --extra explore --extra agents --extra texts --extra ocr --generate-hashes $(UPGRADE) \
 		--no-header --no-annotate --output-file requirements.lock pyproject.toml
 
 demo: install ## Run the whole chain on the embedded pool and write the report

@@ -1,0 +1,176 @@
+"""One SELECT over the tables of pools, of someone whom nobody watches: it reads those tables, and nothing else.
+
+DuckDB's own parser gives the statement; every table in it must be one of a pool, every function that gives a table one
+of three. What it then runs on sees the pools' folders alone, and its settings are locked (docs/decisions/0078).
+"""
+
+import json
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import duckdb
+import polars as pl
+
+from curation_assets.core.errors import ExpectedError
+from curation_assets.core.table_names import PROVENANCE, SAMPLES
+from curation_assets.stores.catalog import read_table_sql, stored_tables, view_sql
+from curation_assets.stores.denylist import COLUMNS, Denylist
+from curation_assets.stores.parquet import text_sql
+from curation_assets.stores.shard_store import ShardStore
+
+MAX_CHARACTERS = 200_000  # of all cells of an answer, some 50,000 tokens
+MEMORY = "1GB"
+TABLE_FUNCTIONS = ("unnest", "range", "generate_series")
+_PLACES = ("BASE_TABLE", "TABLE_FUNCTION", "SUBQUERY", "JOIN", "EMPTY", "EXPRESSION_LIST")
+_WORD = re.compile(r"[a-z_][a-z0-9_]*")
+_ONLY_SELECT = "only one SELECT is answered, over tables named as `tables` lists them, such as photos.signals_icc"
+
+
+class QueryError(ExpectedError):
+    """A query that is refused, fails or takes too long."""
+
+
+@dataclass(frozen=True)
+class Denied:
+    """What a pool still holds of samples that are on the denylist: their ids and captions."""
+
+    ids: list[str] = field(default_factory=list)
+    captions: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, store: ShardStore, denylist: Denylist) -> "Denied":
+        """Compared by all that the pool's tables say of them; nothing is read where the list is empty."""
+        if not denylist or not store.partitions(SAMPLES):
+            return cls()
+        rows = _with_columns(store, SAMPLES, ("caption", *COLUMNS))
+        if store.partitions(PROVENANCE):
+            known = _with_columns(store, PROVENANCE, ("source_url", "creator", "source"))
+            rows = rows.join(known, on=["shard", "source_row"], how="left")
+        denied = rows.filter(denylist.denied(rows))
+        return cls(denied["sample_id"].unique().to_list(), denied["caption"].drop_nulls().unique().to_list())
+
+    def left_out(self, columns: Mapping[str, Any]) -> str:
+        """The condition that rows with these columns (name → type) are of none of them; '' where there are none."""
+        if not self.ids:
+            return ""
+        ids, captions = (f"[{', '.join(map(text_sql, texts))}]" for texts in (self.ids, self.captions))
+        tests = [f"list_contains({ids}, sample_id::varchar)"] if "sample_id" in columns else []
+        for name, kind in columns.items():
+            if self.captions and kind == pl.String and "caption" in name:
+                tests.append(f'list_contains({captions}, "{name}")')
+            if self.captions and kind == pl.List(pl.String):
+                tests.append(f'list_has_any({captions}, "{name}")')
+        return "".join(f" and not coalesce({test}, false)" for test in tests)
+
+
+def _with_columns(store: ShardStore, asset: str, names: tuple[str, ...]) -> pl.DataFrame:
+    rows = store.scan(asset)
+    found = rows.collect_schema().names()
+    return rows.select("shard", "source_row", *(name for name in dict.fromkeys(names) if name in found)).collect()
+
+
+def select(
+    query: str,
+    stores: Mapping[str, ShardStore],
+    denied: Callable[[str], Denied],
+    *,
+    max_rows: int,
+    seconds: float,
+) -> tuple[list[str], list[tuple[Any, ...]], bool]:
+    """Names of columns, rows, and whether there are more than were asked for or fit into an answer.
+
+    `stores`: of the pools that may be read. `denied`: pool → the samples whose rows are left out. Raises QueryError.
+    """
+    with _connection(seconds) as connection:
+        views = _views_in(query, connection, stores)
+        for pool, asset in views:
+            store, hidden = stores[pool], denied(pool)
+            condition = hidden.left_out(dict(store.scan(asset).collect_schema())) if hidden.ids else ""
+            connection.execute(f'create schema if not exists "{pool}"')
+            # A table where rows are left out: of a view, a cast that fails on such a row would show it in its message.
+            kind = "table" if condition else "view"
+            rows = f"select * from {read_table_sql(store, asset)} where true{condition}"
+            connection.execute(f"create {kind} {view_sql(pool, asset)} as {rows}")
+        folders = ", ".join(text_sql(str(stores[pool].root.absolute())) for pool in {pool for pool, _ in views})
+        connection.execute(f"set allowed_directories = [{folders}]")
+        connection.execute("set enable_external_access = false")
+        connection.execute("set lock_configuration = true")
+        connection.execute(query)
+        names = [column[0] for column in connection.description or ()]
+        rows: list[tuple[Any, ...]] = []
+        size = 0
+        while len(rows) < max_rows and (row := connection.fetchone()) is not None:
+            size += sum(len(str(cell)) for cell in row)
+            if size > MAX_CHARACTERS:
+                return names, rows, True
+            rows.append(row)
+        return names, rows, len(rows) == max_rows and connection.fetchone() is not None
+
+
+@contextmanager
+def _connection(seconds: float) -> Iterator[duckdb.DuckDBPyConnection]:
+    """An empty database in memory whose work is stopped after so many seconds; its errors are QueryErrors."""
+    settings = {"memory_limit": MEMORY, "threads": 2, "temp_directory": "", "python_enable_replacements": False}
+    with duckdb.connect(config={**settings, "autoinstall_known_extensions": False}) as connection:
+        timer = threading.Timer(seconds, connection.interrupt)
+        timer.start()
+        try:
+            yield connection
+        except duckdb.InterruptException:
+            raise QueryError(f"the query took more than {seconds:g} s; ask for less, or for fewer shards") from None
+        except duckdb.Error as error:
+            raise QueryError(f"DuckDB, whose words may quote the texts of samples: {str(error).strip()}") from None
+        finally:
+            timer.cancel()
+
+
+def _views_in(
+    query: str, connection: duckdb.DuckDBPyConnection, stores: Mapping[str, ShardStore]
+) -> list[tuple[str, str]]:
+    """(pool, asset) of the tables that a query reads. Raises QueryError for anything but a SELECT over such tables."""
+    [(text,)] = connection.execute("select json_serialize_sql(?::varchar)", [query]).fetchall()
+    parsed = json.loads(text)
+    if parsed["error"] or len(parsed["statements"]) != 1:
+        reason = parsed.get("error_message", "got several statements")
+        raise QueryError(f"{_ONLY_SELECT}; {reason}")
+    nodes = list(_nodes(parsed))
+    defined = {entry["key"].lower() for node in nodes if "cte_map" in node for entry in node["cte_map"]["map"]}
+    if odd := sorted(name for name in defined if not _WORD.fullmatch(name)):  # one could be called as a file
+        raise QueryError(f"a query after WITH is named by a plain word, got {odd[0]!r}")
+    found: dict[tuple[str, str], None] = {}
+    for node in nodes:
+        kind = node.get("type")
+        if "sample" in node and "alias" in node and kind not in _PLACES:  # what stands after FROM
+            raise QueryError(f"{_ONLY_SELECT}; got {kind}")
+        if kind == "TABLE_FUNCTION":
+            name = node["function"]["function_name"]
+            if name not in TABLE_FUNCTIONS:
+                raise QueryError(f"{_ONLY_SELECT}; the function {name} gives a table, and is not allowed")
+        elif kind == "BASE_TABLE":
+            path = node["qualified_name"]["path"]
+            if len(path) > 1 or path[0].lower() not in defined:
+                found[_asset_of(path, stores)] = None
+    return list(found)
+
+
+def _asset_of(path: Sequence[str], stores: Mapping[str, ShardStore]) -> tuple[str, str]:
+    if len(path) != 2 or path[0] not in stores:
+        raise QueryError(f"{_ONLY_SELECT}; got {'.'.join(path)}; pools: {', '.join(stores)}")
+    pool, table = path
+    assets = {asset.replace("/", "_"): asset for asset in stored_tables(stores[pool])}
+    if table not in assets:
+        raise QueryError(f"pool {pool} has no table {table}; it has {', '.join(assets)}")
+    return pool, assets[table]
+
+
+def _nodes(value: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(value, dict):
+        yield value
+        value = list(value.values())
+    if isinstance(value, list):
+        for part in value:
+            yield from _nodes(part)
