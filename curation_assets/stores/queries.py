@@ -1,14 +1,15 @@
 """One SELECT over the tables of pools, of someone whom nobody watches: it reads those tables, and nothing else.
 
 DuckDB's own parser gives the statement; every table in it must be one of a pool, every function that gives a table one
-of three. What it then runs on sees the pools' folders alone, and its settings are locked (docs/decisions/0078).
+of three. A process of its own (query_process.py) runs it: it opens files of these pools alone, its settings are locked,
+its time and memory bounded (docs/decisions/0078).
 """
 
 import json
 import re
-import threading
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,13 +18,13 @@ import polars as pl
 
 from curation_assets.core.errors import ExpectedError
 from curation_assets.core.table_names import PROVENANCE, SAMPLES
+from curation_assets.stores import query_process
 from curation_assets.stores.catalog import read_table_sql, stored_tables, view_sql
 from curation_assets.stores.denylist import COLUMNS, Denylist
 from curation_assets.stores.parquet import text_sql
 from curation_assets.stores.shard_store import ShardStore
 
 MAX_CHARACTERS = 200_000  # of all cells of an answer, some 50,000 tokens
-MEMORY = "1GB"
 TABLE_FUNCTIONS = ("unnest", "range", "generate_series")
 _PLACES = ("BASE_TABLE", "TABLE_FUNCTION", "SUBQUERY", "JOIN", "EMPTY", "EXPRESSION_LIST")
 _WORD = re.compile(r"[a-z_][a-z0-9_]*")
@@ -80,59 +81,49 @@ def select(
     *,
     max_rows: int,
     seconds: float,
-) -> tuple[list[str], list[tuple[Any, ...]], bool]:
+) -> tuple[list[str], list[list[Any]], bool]:
     """Names of columns, rows, and whether there are more than were asked for or fit into an answer.
 
     `stores`: of the pools that may be read. `denied`: pool → the samples whose rows are left out. Raises QueryError.
     """
-    with _connection(seconds) as connection:
-        views = _views_in(query, connection, stores)
-        for pool, asset in views:
-            store, hidden = stores[pool], denied(pool)
-            condition = hidden.left_out(dict(store.scan(asset).collect_schema())) if hidden.ids else ""
-            connection.execute(f'create schema if not exists "{pool}"')
-            # A table where rows are left out: of a view, a cast that fails on such a row would show it in its message.
-            kind = "table" if condition else "view"
-            rows = f"select * from {read_table_sql(store, asset)} where true{condition}"
-            connection.execute(f"create {kind} {view_sql(pool, asset)} as {rows}")
-        folders = ", ".join(text_sql(str(stores[pool].root.absolute())) for pool in {pool for pool, _ in views})
-        connection.execute(f"set allowed_directories = [{folders}]")
-        connection.execute("set enable_external_access = false")
-        connection.execute("set lock_configuration = true")
-        connection.execute(query)
-        names = [column[0] for column in connection.description or ()]
-        rows: list[tuple[Any, ...]] = []
-        size = 0
-        while len(rows) < max_rows and (row := connection.fetchone()) is not None:
-            size += sum(len(str(cell)) for cell in row)
-            if size > MAX_CHARACTERS:
-                return names, rows, True
-            rows.append(row)
-        return names, rows, len(rows) == max_rows and connection.fetchone() is not None
+    views = _views_in(query, stores)
+    hidden = {pool: denied(pool) for pool, _ in views}
+    setup = [f'create schema "{pool}"' for pool in hidden]
+    for pool, asset in views:
+        store = stores[pool]
+        condition = hidden[pool].left_out(store.scan(asset).collect_schema())
+        # A table where rows are left out: of a view, a cast that fails on such a row would show it in its message.
+        kind = "table" if condition else "view"
+        rows = f"select * from {read_table_sql(store, asset)} where true{condition}"
+        setup.append(f"create {kind} {view_sql(pool, asset)} as {rows}")
+    folders = ", ".join(text_sql(str(stores[pool].root.absolute())) for pool in hidden)
+    setup += [f"set allowed_directories = [{folders}]", "set enable_external_access = false"]
+    asked = {"setup": [*setup, "set lock_configuration = true"], "query": query}
+    answer = _run({**asked, "max_rows": max_rows, "max_characters": MAX_CHARACTERS}, seconds)
+    return answer["names"], answer["rows"], answer["more"]
 
 
-@contextmanager
-def _connection(seconds: float) -> Iterator[duckdb.DuckDBPyConnection]:
-    """An empty database in memory whose work is stopped after so many seconds; its errors are QueryErrors."""
-    settings = {"memory_limit": MEMORY, "threads": 2, "temp_directory": "", "python_enable_replacements": False}
-    with duckdb.connect(config={**settings, "autoinstall_known_extensions": False}) as connection:
-        timer = threading.Timer(seconds, connection.interrupt)
-        timer.start()
-        try:
-            yield connection
-        except duckdb.InterruptException:
-            raise QueryError(f"the query took more than {seconds:g} s; ask for less, or for fewer shards") from None
-        except duckdb.Error as error:
-            raise QueryError(f"DuckDB, whose words may quote the texts of samples: {str(error).strip()}") from None
-        finally:
-            timer.cancel()
+def _run(asked: Mapping[str, Any], seconds: float) -> Any:
+    """What the process of a query answers. Raises QueryError for its error, too much time, and where it died."""
+    words = [sys.executable, "-I", query_process.__file__]
+    try:
+        done = subprocess.run(
+            words, input=json.dumps(asked), capture_output=True, text=True, check=False, timeout=seconds
+        )
+    except subprocess.TimeoutExpired:
+        raise QueryError(f"the query took more than {seconds:g} s; ask for less, or for fewer shards") from None
+    if done.returncode:
+        raise QueryError(f"the query ended with status {done.returncode}: it took more memory than it is given")
+    answer = json.loads(done.stdout)
+    if "error" in answer:
+        raise QueryError(f"DuckDB, whose words may quote the texts of samples: {answer['error']}")
+    return answer
 
 
-def _views_in(
-    query: str, connection: duckdb.DuckDBPyConnection, stores: Mapping[str, ShardStore]
-) -> list[tuple[str, str]]:
+def _views_in(query: str, stores: Mapping[str, ShardStore]) -> list[tuple[str, str]]:
     """(pool, asset) of the tables that a query reads. Raises QueryError for anything but a SELECT over such tables."""
-    [(text,)] = connection.execute("select json_serialize_sql(?::varchar)", [query]).fetchall()
+    with duckdb.connect() as connection:
+        [(text,)] = connection.execute("select json_serialize_sql(?::varchar)", [query]).fetchall()
     parsed = json.loads(text)
     if parsed["error"] or len(parsed["statements"]) != 1:
         reason = parsed.get("error_message", "got several statements")

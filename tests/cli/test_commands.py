@@ -85,6 +85,7 @@ WRITES = {
     "icc train-bridge": (("captions.txt", "--profile", "p.yaml", "--out"), "folder"),
     "reward train": (("ranked.tsv", "--out"), "folder"),
     "takedown feed": (("--out",), "a.jsonl"),
+    "mcp": (("--out",), "SKILL.md"),
     "evaluate clip": (("tars", "--scale", "tiny", "--devices", "0", "--out"), "folder"),
 }
 APPENDS = {"annotate rate", "annotate rank"}  # to files of their own kind; others are refused

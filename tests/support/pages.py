@@ -24,6 +24,7 @@ from contextlib import chdir, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import duckdb
 import polars as pl
@@ -164,7 +165,7 @@ class Reader:
     def python(self, text: str) -> None:
         """Run a block in the namespace of the page's other blocks."""
         printed = io.StringIO()
-        with chdir(self.folder), redirect_stdout(printed):
+        with chdir(self.folder), redirect_stdout(printed), patch.dict(os.environ, self.environment):
             exec(compile(self.filled(text), "a block of python", "exec"), self.names)
         self.printed += printed.getvalue()
 

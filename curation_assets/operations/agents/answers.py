@@ -45,7 +45,7 @@ class Home:
     settings: Settings
 
     def pools(self) -> Answer:
-        """Declared pools: where rows come from, how many samples are kept, dropped and failed, what each policy keeps."""
+        """Declared pools: sources, how many samples are kept, dropped and failed, what each policy keeps."""
         return {"pools": [self._pool(name) for name in list_pools(self.settings)]}
 
     def _pool(self, name: str) -> Answer:
@@ -72,9 +72,9 @@ class Home:
         }
 
     def tables(self, pool: str) -> Answer:
-        """Tables of a pool: rows, columns, name in SQL, and how many parts are stale, by reason (as the last run left it).
+        """Tables of a pool: rows, columns, name in SQL, and how many parts are stale, by reason.
 
-        Only an edit of the source itself shows no earlier than the next run.
+        An edit of the source itself shows when the next run registers it.
         """
         ctx = self._open(pool)
         declared, stored = tables_of(ctx), set(stored_tables(ctx.store))
@@ -84,11 +84,12 @@ class Home:
         rows = []
         for name, table in declared.items():
             reasons = Counter(why for _, why in plan.partitions(name))
-            row: Answer = {"table": name, "title": table.title, "rows": int(plan.rows[name].sum())}
+            row: Answer = {"table": name, "title": table.title, "rows": None}
             row |= {"stale": dict(reasons), "sql": None}
             if name in stored:
                 columns = {key: str(kind) for key, kind in ctx.store.scan(name).collect_schema().items()}
-                row |= {"sql": f"{pool}.{name.replace('/', '_')}", "columns": columns}
+                count = ctx.store.scan(name).select(pl.len()).collect().item()
+                row |= {"rows": count, "sql": f"{pool}.{name.replace('/', '_')}", "columns": columns}
             rows.append(row)
         return {"pool": pool, "tables": rows, "stale": [row["table"] for row in rows if row["stale"]]}
 
@@ -152,11 +153,11 @@ class Home:
         """
         if not (1 <= max_rows <= MAX_ROWS and 0 < seconds <= MAX_SECONDS):
             raise ValueError(
-                f"expected max_rows from 1 to {MAX_ROWS:,} and seconds up to {MAX_SECONDS}, got {max_rows} and {seconds:g}"
+                f"expected max_rows from 1 to {MAX_ROWS:,} and seconds up to {MAX_SECONDS}, got {max_rows}, {seconds:g}"
             )
         stores = {name: ShardStore(self.settings.work(name)) for name in list_pools(self.settings)}
         names, rows, more = select(query, stores, self._denied, max_rows=max_rows, seconds=seconds)
-        return {"columns": names, "is_cut_off": more, "untrusted": {"rows": [list(map(_plain, row)) for row in rows]}}
+        return {"columns": names, "is_cut_off": more, "untrusted": {"rows": rows}}
 
     def report(self, pool: str, page: str) -> str:
         """A page of the report as HTML without pictures and scripts. Raises ValueError where there is none to show."""
@@ -185,14 +186,3 @@ class Home:
     def _denied(self, pool: str) -> Denied:
         denylist = Denylist.load(self.settings.home, load_pool(self.settings, pool).implied_source)
         return Denied.of(ShardStore(self.settings.work(pool)), denylist)
-
-
-def _plain(value: Any) -> Any:
-    """A cell for JSON: what JSON has no form for as text, bytes by their number."""
-    if isinstance(value, bytes):
-        return f"{len(value)} bytes"
-    if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
-    if isinstance(value, dict):
-        return {str(key): _plain(one) for key, one in value.items()}
-    return value if value is None or isinstance(value, str | int | float | bool) else str(value)
