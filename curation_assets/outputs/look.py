@@ -22,9 +22,10 @@ from curation_assets.flow.table import Table
 from curation_assets.methods import Method, method_names, named_method
 from curation_assets.numeric.identity import draw_keys
 from curation_assets.selection.policy import Policy
-from curation_assets.sources.declaration import DUCKDB_NAMES, Pool, add_pool
+from curation_assets.sources.declaration import DUCKDB_NAMES, Pool, add_pool, save_pool
 from curation_assets.sources.download.fetch_shard import MAX_ROWS
 from curation_assets.sources.shards import discover_shards, register_shard
+from curation_assets.stores.atomic import remove_path
 from curation_assets.stores.samples import drop_reason
 
 ROWS = 2_000
@@ -97,6 +98,10 @@ def look_at(
     """
     settings = replace(load_settings(home), workers=1, devices=(), ray=None, openlineage_url=None)
     further = [named_method(name).name for name in methods]
+    if teaching := [name for name in further if named_method(name).stage != "signals"]:
+        raise ValueError(
+            f"--with takes methods that score samples, got the teacher {teaching[0]}; see `curate methods`"
+        )
     pool, urls_left = _declared(settings, source, columns or {}, header, further)
     drawn, total, is_estimate = _drawn(pool, settings, rows, seed, progress)
     keys = [shard_key(POOL, number) for number in range(2)]
@@ -140,16 +145,16 @@ def _declared(
 ) -> tuple[Pool, bool]:
     """The pool of a source; and whether it has URLs of images, of which the captions alone are read."""
     declared: dict[str, Any] = {"header": header, "profile": PHOTO_PROFILE, "shard_size": MAX_ROWS}
-    pool = add_pool(settings, f"{POOL}_found", source, columns=columns, **declared)
+    pool = add_pool(settings, POOL, source, columns=columns, **declared)
     urls_left = pool.opens_urls
-    options: dict[str, Any] = {"methods": sorted({*NO_DEFAULT, *further}), "min_success_rate": 0}
     if urls_left:
-        columns = {**columns, "url": None}
-    elif pool.has_images:
-        options["duplicates"] = True
-    if urls_left or not pool.has_images:
-        options["methods"] = sorted({"english", *further})
-    return add_pool(settings, POOL, source, columns=columns, options=options, **declared), urls_left
+        remove_path(settings.pools_root / f"{POOL}.yaml")
+        pool = add_pool(settings, POOL, source, columns={**columns, "url": None}, **declared)
+    methods = sorted({*(NO_DEFAULT if pool.has_images else ("english",)), *further})
+    options: Any = {"methods": methods, "min_success_rate": 0, "duplicates": pool.has_images}
+    pool = replace(pool, options=options)
+    save_pool(settings, pool)
+    return pool, urls_left
 
 
 def _drawn(
