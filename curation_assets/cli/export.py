@@ -1,17 +1,21 @@
 """curate export: a subset for trainers and catalogues."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from curation_assets.cli.commands import command
 from curation_assets.cli.common import HomeOption, PoolOption, settings_from, show, warn
 from curation_assets.cli.diff import the_pool
+from curation_assets.core.settings import Settings
 from curation_assets.flow.context import PoolContext
 from curation_assets.outputs.exports.formats import FORMATS, get_format
 from curation_assets.stores.atomic import check_new
 from curation_assets.stores.releases import find_release
+
+if TYPE_CHECKING:
+    from curation_assets.outputs.exports.subset import Subset
 
 
 @command("export", "Subsets")
@@ -45,29 +49,30 @@ def export(
         int | None, typer.Option(help="So many samples, drawn by image, go to OUT/validation, the rest to OUT/train.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the draw for --validation, and of --batches.")] = 0,
+    push: Annotated[
+        str | None,
+        typer.Option(help="hf://datasets/ORG/NAME: push there (hf), too; without SUBSET, what lies in OUT."),
+    ] = None,
+    branch: Annotated[str | None, typer.Option(help="Of --push; default: the main one.")] = None,
+    private: Annotated[bool, typer.Option("--private", help="Make a data set of --push private.")] = False,
+    message: Annotated[str | None, typer.Option(help="Of the commit of --push.")] = None,
     home: HomeOption = None,
 ) -> None:
     """Export a subset for trainers and catalogues, with a manifest of hashes.
 
     Every folder names what is missing, with the reason.
     """
-    from curation_assets.outputs.exports.subset import (
-        find_subset,
-        split_subset,
-        subset_of_release,
-        with_chosen_captions,
-    )
+    from curation_assets.outputs.exports.subset import split_subset, with_chosen_captions
 
-    chosen = get_format(format)
-    if (subset is None) == (release is None):
-        raise ValueError(f"give SUBSET or --release NAME, one of them; got {subset!r} and {release!r}")
-    settings = settings_from(home)
-    if release is not None:
-        frozen = find_release(settings.home, release, pool)
-        located = subset_of_release(PoolContext.open(settings, frozen.pool), frozen)
-    else:
-        assert subset is not None
-        located = find_subset(PoolContext.open(settings, the_pool(settings, pool)), subset)
+    chosen, settings = get_format(format), settings_from(home)
+    if push is not None:
+        _check_push(format, push, validation)
+    elif branch or private or message:
+        raise ValueError("--branch, --private and --message are of --push")
+    if push is not None and subset is None and release is None:
+        _push(settings.home, out, push, branch, private, message)
+        return
+    located = _located(settings, subset, release, pool)
     if captions not in ("raw", "chosen"):
         raise ValueError(f"--captions takes raw or chosen, got {captions!r}")
     if captions == "chosen":
@@ -84,6 +89,39 @@ def export(
     for folder, part in parts.items():
         chosen.write(part, folder, license=license, max_samples=max_samples, max_bytes=max_bytes, **in_batches)
         _show_written(folder)
+    if push is not None:
+        _push(settings.home, out, push, branch, private, message)
+
+
+def _located(settings: Settings, subset: str | None, release: str | None, pool: str | None) -> "Subset":
+    from curation_assets.outputs.exports.subset import find_subset, subset_of_release
+
+    if (subset is None) == (release is None):
+        raise ValueError(f"give SUBSET or --release NAME, one of them; got {subset!r} and {release!r}")
+    if release is not None:
+        frozen = find_release(settings.home, release, pool)
+        return subset_of_release(PoolContext.open(settings, frozen.pool), frozen)
+    assert subset is not None
+    return find_subset(PoolContext.open(settings, the_pool(settings, pool)), subset)
+
+
+def _check_push(format: str, target: str, validation: int | None) -> None:
+    """What can be known before anything is exported: address, token, format."""
+    from curation_assets.outputs.exports.push import repository_of
+
+    if format != "hf":
+        raise ValueError(f"--push takes format hf, got {format!r}")
+    if validation is not None:
+        raise ValueError("--push takes one part; export with --validation, then push OUT/train and OUT/validation")
+    repository_of(target)
+
+
+def _push(home: Path, out: Path, target: str, branch: str | None, private: bool, message: str | None) -> None:
+    from curation_assets.outputs.exports.push import push
+
+    pushed = push(home, out, target, branch=branch, private=private, message=message)
+    what = "pushed" if pushed.is_new else "nothing to push, the hub has all of it:"
+    show(f"{what} {pushed.url}: {pushed.rows:,} rows read back, {pushed.rows_compared:,} compared, none differs")
 
 
 def _show_written(out: Path) -> None:

@@ -185,6 +185,11 @@ def _show(certificate: dict[str, Any]) -> None:
         show(f"  not done: {sentence}")
     for export in certificate["exports_flagged"]:
         show(f"  export flagged: {export['folder']}")
+        for copy in export.get("pushed", ()):
+            show(
+                f"    a copy is at {copy}: `curate takedown apply --export {export['folder']}`, push it again, and "
+                "squash the history there, which keeps what was removed"
+            )
     for name in certificate["releases_withdrawn"]:
         show(f"  release withdrawn: {name}; `curate release show {name}` names the next one")
     if "bucket" in certificate:

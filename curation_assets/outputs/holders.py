@@ -46,18 +46,22 @@ class Exports(Holder):
 
 
 def flag_exports(home: Path, takedown: Takedown) -> list[dict[str, Any]]:
-    """Write EXPORT_FLAG into every recorded export that holds one of the samples; the export itself stays as it is."""
+    """Write EXPORT_FLAG into every recorded export that holds one of the samples; the export itself stays as it is.
+
+    Copies on the hub are named, whether the folder that was pushed is still there or not.
+    """
     ids = set(takedown.samples["sample_id"])
     flagged = []
     for record in recorded_exports(home, takedown.pool):
         folder, subset = Path(record.folder), Path(record.subset)
-        if not folder.is_dir():
+        if not folder.is_dir() and not record.pushed:
             continue
         holds = sorted(ids & set(read_subset_npy(subset))) if subset.is_file() else sorted(ids)
         if holds:
             flag = {"sample_ids": holds, "flagged_at": utc_now(), "is_certain": subset.is_file()}
-            write_text_atomically(folder / EXPORT_FLAG, json.dumps({**record.to_dict(), **flag}, indent=1))
-            flagged.append({"folder": str(folder), "samples": len(holds)})
+            if folder.is_dir():
+                write_text_atomically(folder / EXPORT_FLAG, json.dumps({**record.to_dict(), **flag}, indent=1))
+            flagged.append({"folder": str(folder), "samples": len(holds), "pushed": list(record.pushed)})
     return flagged
 
 

@@ -27,6 +27,7 @@ class ExportRecord:
     name: str  # of the policy or of the list of samples
     samples: int
     manifest_sha256: str
+    pushed: tuple[str, ...] = ()  # hf://datasets/ORG/NAME@COMMIT; without a commit, one that may not have ended
 
     def to_dict(self) -> dict[str, Any]:
         """The content of its line."""
@@ -56,8 +57,12 @@ def recorded_exports(home: Path, pool: str | None = None) -> list[ExportRecord]:
     path = home / EXPORTS_FILE
     records = read_json_lines(path, lambda line: ExportRecord(**line), advice=_ADVICE)
     records = [
-        replace(record, folder=str(home / record.folder), subset=str(home / record.subset)) for record in records
+        replace(record, folder=str(home / record.folder), subset=str(home / record.subset), pushed=tuple(record.pushed))
+        for record in records
     ]
-    records = list({record.folder: record for record in records}.values())  # of one folder the last lies there
-    chosen = [record for record in records if pool is None or record.pool == pool]
+    last = dict[str, ExportRecord]()  # of one folder the last lies there, and copies of earlier ones elsewhere
+    for record in records:
+        before = last.get(record.folder, record)
+        last[record.folder] = replace(record, pushed=record.pushed or before.pushed)
+    chosen = [record for record in last.values() if pool is None or record.pool == pool]
     return sorted(chosen, key=lambda record: record.written_at)

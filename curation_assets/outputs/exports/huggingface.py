@@ -95,7 +95,8 @@ def _hf_type(kind: pa.DataType) -> str:
 
 def _write_shard(export: Export, rows: pl.DataFrame, path: Path, schema: pa.Schema) -> int:
     count = 0
-    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+    # Pages end by content: of an export that is pushed again, the hub stores and takes only what changed.
+    with pq.ParquetWriter(path, schema, compression="zstd", use_content_defined_chunking=True) as writer:
         for batch in _batches(export, rows, "image" in schema.names):
             writer.write_table(pa.Table.from_pylist(batch, schema=schema), row_group_size=ROW_GROUP_ROWS)
             count += len(batch)

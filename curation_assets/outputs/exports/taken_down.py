@@ -80,6 +80,18 @@ def take_out(home: Path, folder: Path) -> list[str]:
         return ids
 
 
+def check_whole(folder: Path) -> dict[str, Any]:
+    """The manifest of an export's folder whose files are those that it lists. Raises ValueError as `take_out`."""
+    manifest = read_json(_file(folder, MANIFEST), _checked_manifest, advice=_ADVICE)
+    _check_files(folder, manifest)
+    return manifest
+
+
+def denied_samples(home: Path, folder: Path) -> set[str]:
+    """sample_ids of an export's folder that the home's denylist knows. Raises ValueError for a folder that is none."""
+    return _found(folder, read_json(_file(folder, MANIFEST), _checked_manifest, advice=_ADVICE), Denylist.load(home))
+
+
 # -- what is there ----------------------------------------------------------------------------------------------------
 
 
@@ -222,7 +234,7 @@ def _filter_table(path: Path, column: str, taken: Collection[str]) -> int:
     with (
         pq.ParquetFile(path) as file,
         replacing(path) as temporary,
-        pq.ParquetWriter(temporary, file.schema_arrow, compression="zstd") as writer,
+        pq.ParquetWriter(temporary, file.schema_arrow, compression="zstd", use_content_defined_chunking=True) as writer,
     ):
         for group in range(file.num_row_groups):
             rows = file.read_row_group(group)
