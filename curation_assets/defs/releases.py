@@ -10,7 +10,7 @@ from curation_assets.core.table_names import LEDGER, SUBSETS
 from curation_assets.defs.assets import asset_key
 from curation_assets.defs.launch import prepare_instance
 from curation_assets.outputs.summary.counts import counts
-from curation_assets.sources.declaration import Pool, load_pool
+from curation_assets.sources.declaration import Pool, list_pools, load_pool
 from curation_assets.stores.releases import FOLDER, LEDGER_FILE, PROVENANCE_FILE, Release, list_releases
 
 DATA_VERSION = "dagster/data_version"
@@ -67,7 +67,8 @@ def record_releases(settings: Settings, pool: str) -> list[str]:
     releases = list_releases(settings.home, pool)
     known = set(instance.get_dynamic_partitions(partitions_name(pool)))
     instance.add_dynamic_partitions(partitions_name(pool), [r.name for r in releases if r.name not in known])
-    declared = load_pool(settings, pool)
+    is_declared = pool in list_pools(settings)  # not in a home that holds copies of releases alone
+    declared = load_pool(settings, pool) if is_declared else Pool(pool, "world", "")
     new = [release for release in releases if _recorded_version(instance, declared, release) != release.sha256]
     for release in new:
         instance.report_runless_asset_event(

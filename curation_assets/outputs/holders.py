@@ -61,7 +61,8 @@ def flag_exports(home: Path, takedown: Takedown) -> list[dict[str, Any]]:
             flag = {"sample_ids": holds, "flagged_at": utc_now(), "is_certain": subset.is_file()}
             if folder.is_dir():
                 write_text_atomically(folder / EXPORT_FLAG, json.dumps({**record.to_dict(), **flag}, indent=1))
-            flagged.append({"folder": str(folder), "samples": len(holds), "pushed": list(record.pushed)})
+            copies = {"pushed": list(record.pushed)} if record.pushed else {}
+            flagged.append({"folder": str(folder), "samples": len(holds), **copies})
     return flagged
 
 
