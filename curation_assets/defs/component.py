@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from curation_assets.core.settings import Settings, is_bucket_url, load_settings
 from curation_assets.core.validation import build, content_of
-from curation_assets.defs.assets import observer_resource, pool_and_table, pool_assets
+from curation_assets.defs.assets import asset_key, observer_resource
 from curation_assets.defs.automation import backfill_sensor
 from curation_assets.defs.pool import pool_definitions
 from curation_assets.sources.declaration import Pool, keep_declared, pool_at, world_pool
@@ -127,10 +127,10 @@ class CurationPool(dg.Component, dg.Model, dg.Resolvable):
         prefix: Any = {"asset_key_prefix": tuple(self.key_prefix)} if self.key_prefix else {}
         pool = keep_declared(settings, replace(self.pool, options=replace(self.pool.options, **prefix)))
         defs = pool_definitions(settings, pool.name)
-        tables = dg.AssetSelection.assets(*pool_assets(settings, pool.name))
         assets: Any = defs.assets
+        tables = dg.AssetSelection.assets(*(asset for asset in assets if isinstance(asset, dg.AssetsDefinition)))
         return dg.Definitions(
-            assets=list(dg.map_asset_specs(self._shown, assets)),
+            assets=list(dg.map_asset_specs(functools.partial(self._shown, pool), assets)),
             jobs=defs.jobs,
             sensors=[*(defs.sensors or ()), backfill_sensor(f"{pool.name}_scheduled_backfill", tables)],
             resources=_OBSERVER,
@@ -139,11 +139,11 @@ class CurationPool(dg.Component, dg.Model, dg.Resolvable):
     def _settings(self, project: Path) -> Settings:
         return load_settings(self.home if is_bucket_url(self.home) else project / self.home)
 
-    def _shown(self, spec: dg.AssetSpec) -> dg.AssetSpec:
+    def _shown(self, pool: Pool, spec: dg.AssetSpec) -> dg.AssetSpec:
         if self.translation is None:
             return spec
-        pool, table = pool_and_table(spec.key.path)
-        shown = self.translation(spec, _Asset(pool=pool, stage=table.split("/")[0], table=table))
+        stage, *name = spec.key.path[len(asset_key(pool, "").path) - 1 :]
+        shown = self.translation(spec, _Asset(pool=pool.name, stage=stage, table="/".join((stage, *name))))
         if shown.key != spec.key:
             raise ValueError(f"translation may not rename {spec.key.to_user_string()}; set key_prefix")
         return shown

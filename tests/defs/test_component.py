@@ -106,6 +106,7 @@ def test_a_translation_sets_what_is_shown_and_no_key(
     graph = made[1].resolve_asset_graph()
     samples = graph.get(dg.AssetKey(["others", "raw", "samples"]))
     assert (samples.group_name, samples.tags["a"]) == ("others_raw", "b")
+    assert graph.get(dg.AssetKey(["others", "releases"])).group_name == "others_releases"
     assert graph.get(dg.AssetKey(["team", "curation", "texts", "raw", "samples"])).group_name == "raw"
     with pytest.raises(Exception, match=r"translation[\s\S]*key"):
         definitions_of(tmp_path, "texts", translation={"key": "mine"})
