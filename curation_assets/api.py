@@ -10,6 +10,7 @@ Errors that a caller can do something about are ExpectedError, ValueError or OSE
 expected and what to do.
 """
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -290,15 +291,17 @@ def dataset(
 
     settings = load_settings(home)
     open_home(settings.home)
+    is_first = os.environ.get("RANK", "0") == "0"  # tars' headers are read the first time: one rank shows it
+    progress = reporter_for(Console(stderr=True)) if is_first else Silent()
     kind, _, name = subset.partition(":")
     release = find_release(settings.home, name, pool) if kind == "release" else None
     if release is not None:
-        located = subset_of_release(PoolContext.open(settings, release.pool), release)
+        located = subset_of_release(PoolContext.open(settings, release.pool, progress=progress), release)
     else:
         pools = declaration.list_pools(settings) if pool is None else [pool]
         if len(pools) != 1:
             raise ValueError(f"give pool: {', '.join(pools) or 'none is declared'}")
-        located = find_subset(PoolContext.open(settings, pools[0]), subset)
+        located = find_subset(PoolContext.open(settings, pools[0], progress=progress), subset)
     if captions not in ("raw", "chosen"):
         raise ValueError(f"captions must be raw or chosen, got {captions!r}")
     located = with_chosen_captions(located) if captions == "chosen" else located

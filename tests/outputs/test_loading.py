@@ -13,6 +13,7 @@ import tarfile
 import time
 from argparse import Namespace
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -299,6 +300,11 @@ def test_states_that_would_repeat_or_lose_samples_are_refused(ctx, weighted) -> 
             opened(ctx, weighted, **{"shuffle_seed": 3, **other}).load_state_dict(state)
     with pytest.raises(ValueError, match="its samples or the order have changed"):
         opened(ctx, "icc", shuffle_seed=3).load_state_dict(state)
+    subset = find_subset(ctx, weighted)
+    moved = replace(subset, rows=subset.rows.with_columns(tar=pl.lit("another.tar")))  # blocks end with tars
+    reading = replace(stream.samples._reading, columns=("key",))
+    with pytest.raises(ValueError, match="its samples or the order have changed"):
+        loading.SubsetStream(loading.SubsetSamples(moved, reading), shuffle_seed=3).load_state_dict(state)
     next(iter(DataLoader(stream, batch_size=4, num_workers=1)))
     with pytest.raises(ValueError, match="give consumed"):
         stream.state_dict()

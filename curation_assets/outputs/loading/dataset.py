@@ -99,7 +99,8 @@ class SubsetSamples(Dataset[Any]):
             raise ValueError(f"subset {subset.name!r} has no sample that can be read: {self.missing}")
         self.name, self._process = subset.name, os.getpid()
         self._reading, self._root = reading, subset.ctx.store.root
-        self.digest = frame_sha256(rows.select("sample_id", "multiplicity"))[:16]
+        files = rows["tar"].fill_null("").rle_id().cast(pl.Int64)
+        self.digest = frame_sha256(rows.select("sample_id", "multiplicity", files.alias("file")))[:16]
         kept = {*reading.columns, "sample_id", "shard", "tar", "member", "image_sha256", "image_bytes"}
         table = rows.select(name for name in rows.columns if name in kept)
         # Arrow's: what workers read after a fork must not wait for threads of polars
@@ -107,12 +108,11 @@ class SubsetSamples(Dataset[Any]):
         counts = rows["multiplicity"].to_numpy()
         self._row = np.repeat(np.arange(rows.height), counts)  # (N,) row of an entry
         self._first = np.cumsum(counts) - counts  # (rows,) its first entry
-        files = rows["tar"].fill_null("").rle_id().cast(pl.Int64).to_numpy()
-        self.files = files[self._row]  # (N,) equal for neighbours in one tar
+        self.files = files.to_numpy()[self._row]  # (N,) equal for neighbours in one tar
         self._members: Members | None = None
         if reading.with_image:
-            tars = tuple(self._root / tar for tar in rows["tar"].gather(np.flatnonzero(np.diff(files, prepend=-1))))
-            self._members = Members(tars, files, rows["offset"].to_numpy(), rows["length"].to_numpy())
+            tars = tuple(self._root / tar for tar in rows["tar"].filter(files.diff().fill_null(1) == 1))
+            self._members = Members(tars, files.to_numpy(), rows["offset"].to_numpy(), rows["length"].to_numpy())
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _process=os.getpid())  # in a worker that is not forked
