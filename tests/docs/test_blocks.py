@@ -1,4 +1,4 @@
-"""Every block of code of the README and of docs/user runs, in the order of its page, as a reader would run it.
+"""Every block of code of README, docs/user and docs/operator runs, in the order of its page, as a reader would run it.
 
 How a page states what its blocks need: tests/support/pages.py.
 """
@@ -25,7 +25,7 @@ from tests.support.photos import read_photos
 from tests.support.scene_tars import write_pairs
 
 README = REPOSITORY / "README.md"
-PAGES = [README, *sorted((REPOSITORY / "docs" / "user").glob("*.md"))]
+PAGES = [README, *(page for path in ("user", "operator") for page in sorted((REPOSITORY / "docs" / path).glob("*.md")))]
 WITH_BLOCKS = [page for page in PAGES[1:] if any("not run" not in block.marks for block in blocks_of(page))]
 
 
