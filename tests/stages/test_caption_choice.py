@@ -7,6 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+import curation_assets as ca
 from curation_assets.core.settings import Settings, load_settings
 from curation_assets.core.table_names import CHOSEN_CAPTION, LEDGER, PROVENANCE, SUBSETS
 from curation_assets.flow.conservation import violations
@@ -19,6 +20,7 @@ from curation_assets.outputs.exports.formats import FORMATS
 from curation_assets.outputs.exports.subset import subset_of_ids, with_chosen_captions
 from curation_assets.outputs.summary.forms import FORMS
 from curation_assets.sources.declaration import add_pool
+from curation_assets.stores.subsets import write_subset_npy
 from curation_assets.world.pool import plant_pool
 from tests.support.scene_tars import write_scenes
 
@@ -95,6 +97,14 @@ def test_exports_hold_the_choice_and_the_original(pool: PoolContext, tmp_path: P
     written = pl.concat([pl.read_parquet(path) for path in (tmp_path / "hf" / "data").glob("*.parquet")])
     assert {"caption", "caption_source", "caption_original"} <= set(written.columns)
     assert "caption_source" not in subset.signals
+    write_subset_npy(tmp_path / "all.npy", subset.sample_ids)
+    columns, home = ("sample_id", "caption", "caption_source"), pool.settings.home
+    read = list(ca.dataset(str(tmp_path / "all.npy"), home=home, pool="scenes", captions="chosen", columns=columns))
+    assert {one["sample_id"]: (one["caption"], one["caption_source"]) for one in read} == {
+        sample_id: (row["chosen_caption"], row["caption_source"]) for sample_id, row in known.items()
+    }
+    raw = ca.dataset(str(tmp_path / "all.npy"), home=home, pool="scenes", columns=columns[:2])
+    assert {one["sample_id"]: one["caption"] for one in raw} == {name: row["caption"] for name, row in known.items()}
 
 
 def test_a_late_shard_moves_nobody(pool: PoolContext, settings: Settings, source: Path) -> None:
