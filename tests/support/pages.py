@@ -44,7 +44,7 @@ curate() {{
         *" --help "*) command curate "$@" ;;
         " explore "* | " ui "* | *" --web "* | *" --http "*)
             "$PYTHON" -m tests.support.until_served curate "$@" ;;
-        *) command curate "$@" < <(yes 2 2>/dev/null) ;; # the answer to every question
+        *) command curate "$@" < <(yes $'1\\n2\\n3' 2>/dev/null) ;; # answers to questions
     esac
 }}
 make() {{ [ "$1" = test ] || command make -C {shlex.quote(str(REPOSITORY))} -o .venv/.installed "$@"; }} # test: this
