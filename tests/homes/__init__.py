@@ -1,0 +1,1 @@
+"""Small homes as earlier versions left them, each a packed folder: what this version must still open and continue."""

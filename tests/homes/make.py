@@ -1,0 +1,93 @@
+"""Make a small home with the `curate` of any version and pack it: one per format on disk, when a format comes.
+
+    PATH=/that/version/.venv/bin:$PATH python tests/homes/make.py tests/homes/format_1.tar.xz
+
+40 drawn scenes and 20 drawn pictures of two tars, both run; a release, an export, one sample taken down. Only commands
+are used, so that an older checkout makes the home as its users did. The home's own place is in its records, as with a
+home that was moved.
+"""
+
+import io
+import json
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+
+from PIL import Image, ImageDraw
+
+SCENES = """name: scenes
+kind: world
+source: ''
+columns: {caption: caption, url: url, uid: uid}
+options: {size: 40, seed: 5, distil: false, downstream: false}
+download: {timeout_seconds: 2.0, threads: 16}
+shard_size: 20
+profile: embedded
+"""
+LEFT_OUT = ("dagster", "logs", "tmp")  # records of runs: not the format, and most of the bytes
+
+
+def picture(number: int) -> bytes:
+    """A drawn shape as PNG; every number another one."""
+    image = Image.new("RGB", (48, 48), "white")
+    colour = ("red", "green", "blue")[number % 3]
+    ImageDraw.Draw(image).ellipse((4, 4, 14 + number, 14 + number), fill=colour)
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def write_tar(path: Path, numbers: range) -> None:
+    """Pictures with captions in webdataset's layout."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, "w") as tar:
+        for number in numbers:
+            colour = ("red", "green", "blue")[number % 3]
+            members = {
+                "png": picture(number),
+                "txt": f"a {colour} ball, picture {number}".encode(),
+                "json": json.dumps({"url": f"http://pictures.example/{number}.png"}).encode(),
+            }
+            for extension, data in members.items():
+                info = tarfile.TarInfo(f"{number:04d}.{extension}")
+                info.size = len(data)
+                tar.addfile(info, io.BytesIO(data))
+
+
+def make(home: Path, curate: list[str]) -> None:
+    """A home as its users' commands make it."""
+
+    def run(*words: str) -> None:
+        subprocess.run([*curate, *words, "--home", str(home)], check=True)
+
+    write_tar(home / "pictures" / "a.tar", range(10))
+    write_tar(home / "pictures" / "b.tar", range(10, 20))
+    (home / "pools").mkdir()
+    (home / "pools" / "scenes.yaml").write_text(SCENES)
+    run("pool", "add", "pictures", str(home / "pictures"), "--profile", "embedded")
+    run("run", "scenes")
+    run("run", "pictures")
+    run("release", "create", "icc", "first", "--pool", "pictures")
+    run("export", "webdataset", "icc", "--pool", "pictures", "--out", str(home / "exported"))
+    run("takedown", "add", "--url", "http://pictures.example/3.png")
+    run("takedown", "apply")
+
+
+def pack(home: Path, into: Path) -> None:
+    """The home as a tar.xz, without the records of runs."""
+    with tarfile.open(into, "w:xz", preset=9) as tar:
+        for path in sorted(home.rglob("*")):
+            name = path.relative_to(home)
+            if (path.is_file() or path.is_symlink()) and name.parts[0] not in LEFT_OUT:
+                tar.add(path, f"home/{name.as_posix()}", recursive=False)
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder) / "home"
+        home.mkdir()
+        make(home, sys.argv[2:] or ["curate"])
+        pack(home, Path(sys.argv[1]))
+    print(f"{sys.argv[1]}: {Path(sys.argv[1]).stat().st_size:,} bytes")

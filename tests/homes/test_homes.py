@@ -1,0 +1,99 @@
+"""Homes that earlier versions left: they open, are sound, go on with a new shard, and samples leave them.
+
+A file of this folder is a home as its version's commands made it (`make.py`), unpacked elsewhere, as if it was moved.
+"""
+
+import tarfile
+from pathlib import Path
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from curation_assets.cli import app
+from curation_assets.core.settings import load_settings
+from curation_assets.flow.context import PoolContext
+from curation_assets.stores.subsets import read_subset
+from tests.homes.make import write_tar
+
+HOMES = sorted(Path(__file__).parent.glob("*.tar.xz"))
+POLICIES = ("icc", "random")
+pytestmark = pytest.mark.slow
+
+
+def curate(home: Path, *words: str) -> str:
+    run = CliRunner().invoke(app, [*words, "--home", str(home)], env={"COLUMNS": "200"})
+    assert run.exit_code == 0, run.output
+    return run.output
+
+
+def subsets(home: Path, pool: str) -> dict[str, list[str]]:
+    folder = home / "work" / pool / "filtered" / "subsets"
+    return {path.stem: read_subset(path) for path in sorted(folder.glob("*.npy"))}
+
+
+def verdicts(home: Path, pool: str, policy: str) -> pl.DataFrame:
+    ctx = PoolContext.open(load_settings(home, "embedded"), pool)
+    return ctx.store.scan(f"filtered/{policy}").sort("shard", "source_row").collect()
+
+
+@pytest.fixture(scope="module", params=HOMES, ids=lambda path: path.name.removesuffix(".tar.xz"))
+def home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The home, whose source lies where it was unpacked."""
+    folder = tmp_path_factory.mktemp("moved")
+    with tarfile.open(request.param) as tar:
+        tar.extractall(folder, filter="data")
+    home = folder / "home"
+    curate(home, "pool", "set", "pictures", f"source={home / 'pictures'}")
+    return home
+
+
+def test_there_is_a_home_of_each_format() -> None:
+    from curation_assets.stores.home_format import FORMAT
+
+    assert {f"format_{number}.tar.xz" for number in range(1, FORMAT + 1)} <= {path.name for path in HOMES}
+    assert all(path.stat().st_size < 1_000_000 for path in HOMES)
+
+
+def test_it_opens_and_is_sound(home: Path) -> None:
+    assert "scenes" in curate(home, "pool", "list")
+    curate(home, "verify")
+    for release in (home / "releases" / "pictures").iterdir():  # the first one, and what the takedown made of it
+        run = CliRunner().invoke(app, ["release", "verify", str(release)])
+        assert run.exit_code == 0, run.output
+        assert ("was withdrawn" in run.output) == (release.name == "first")
+    for pool, rows in (("scenes", 40), ("pictures", 20)):
+        for policy in POLICIES:
+            frame = verdicts(home, pool, policy)
+            assert frame.height == rows
+            kept = frame.filter(pl.col("verdict") == "kept")["sample_id"].sort().to_list()
+            assert subsets(home, pool)[policy] == kept
+            assert rows // 4 - len(kept) in (0, 1)  # one picture was taken down
+    dropped = verdicts(home, "pictures", "icc").filter(pl.col("verdict") == "dropped")["sample_id"][0]
+    assert "below_cut" in curate(home, "why", dropped, "--json")
+
+
+def test_it_goes_on_and_what_was_cut_stays(home: Path) -> None:
+    before = {(pool, policy): verdicts(home, pool, policy) for pool in ("scenes", "pictures") for policy in POLICIES}
+    write_tar(home / "pictures" / "c.tar", range(20, 28))
+    curate(home, "run", "pictures")
+    curate(home, "run", "scenes")
+    for (pool, policy), frame in before.items():
+        now = verdicts(home, pool, policy)
+        old = now.filter(pl.col("shard").is_in(frame["shard"].unique().implode()))
+        assert old.select("sample_id", "verdict").equals(frame.select("sample_id", "verdict")), (pool, policy)
+        assert now.height == frame.height + (8 if pool == "pictures" else 0)
+    assert "everything is up to date" in curate(home, "run", "pictures", "--dry-run")
+    curate(home, "verify")
+
+
+def test_samples_are_taken_down_from_it(home: Path) -> None:
+    before = subsets(home, "pictures")["random"]
+    curate(home, "takedown", "add", "--uid", before[0])
+    curate(home, "takedown", "apply")
+    assert before[0] not in subsets(home, "pictures")["random"]
+    work = home / "work" / "pictures"
+    listed = work / "takedown"  # of each shard the ids that were removed, for the source's fingerprint
+    files = [path for path in work.rglob("*") if path.is_file() and path.parent != listed]
+    assert [path for path in files if before[0].encode() in path.read_bytes()] == []
+    curate(home, "verify")
