@@ -61,7 +61,7 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --
 test: install ## Run the quick tests
 	$(PYTEST) -m "not slow and not infra"
 
-test-all: install ## Run every test, those marked slow (minutes) or infra (other programs) too, as CI does
+test-all: install ## Run every test, those marked slow (seconds to minutes) or infra (other programs) too, as CI does
 	$(PYTEST)
 
 test-wheel: install ## Build the wheel, install it elsewhere, run pools from an empty folder

@@ -111,6 +111,7 @@ def test_methods_are_listed() -> None:
     assert {"unit", "better", "source"} <= set(methods.columns)
 
 
+@pytest.mark.slow
 def test_a_captions_pool_is_declared_run_and_read(tmp_path: Path) -> None:
     texts = [f"a {colour} {thing}" for colour in ("red", "blue", "old") for thing in ("dog", "house", "idea", "boat")]
     pl.DataFrame({"caption": texts}).write_csv(tmp_path / "captions.csv")

@@ -260,6 +260,7 @@ def test_rating_on_the_page(server: LabellingServer, tmp_path: Path) -> None:
     assert read_ratings([tmp_path / "r.tsv"]).table["rating"].to_list() == [3, None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "headers",
     [

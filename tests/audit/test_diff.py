@@ -59,6 +59,7 @@ def ctx(tmp_path_factory: pytest.TempPathFactory) -> PoolContext:
     return finished_photos(tmp_path_factory.mktemp("home"), shards=5)
 
 
+@pytest.mark.slow
 @given(pool=pools(), left=policies(), right=policies())
 @settings(max_examples=60)
 def test_overlap_equals_counting_by_hand(

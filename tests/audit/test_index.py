@@ -87,6 +87,7 @@ def test_another_machine_reads_the_index_and_no_table(bucket: Bucket, on: Callab
     assert [one for one in bucket.requests if one.method == "PUT"] == []  # nothing has changed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["damaged", "missing", "of before"])
 def test_what_the_shared_index_lacks_is_read_from_the_tables(
     bucket: Bucket, on: Callable[[str], ShardStore], what: str

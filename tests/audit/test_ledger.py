@@ -205,6 +205,7 @@ def random_rows(n: int, *, shards: int, seed: int) -> PoolRows:
 # -- property: a ledger holds the verdicts of the slow judge, and replays ----------------------------------------------
 
 
+@pytest.mark.slow
 @given(pool=pools(), policy=policies())
 @settings(max_examples=60)
 def test_a_ledger_holds_what_judging_row_by_row_gives_and_replays(

@@ -111,6 +111,7 @@ def _records(ctx: PoolContext, tables: list[str]) -> pl.DataFrame:
     return materialisations(prepare_instance(ctx.settings), ctx.pool, tables)
 
 
+@pytest.mark.slow
 def test_the_version_used_is_told_after_a_shard_changed_in_a_later_run(tmp_path: Path) -> None:
     settings = replace(webdataset_pool(tmp_path, shards=2), workers=1)
     run_pool(settings, "photos", tables=TABLES)
@@ -176,6 +177,7 @@ def test_column_lineage_of_sql_is_in_the_events(tmp_path: Path) -> None:
     assert [one.run.runId for one in events] == [one.run.runId for one in again]
 
 
+@pytest.mark.slow
 def test_a_failed_run_is_told_as_failed_and_a_run_tells_openlineage_only_when_asked(
     tmp_path: Path, receiver: tuple[str, list[tuple[str, dict[str, Any]]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

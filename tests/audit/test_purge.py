@@ -19,6 +19,7 @@ from curation_assets.stores.shard_store import ShardStore
 from tests.support.random_pools import policies, pools, store_pool
 
 
+@pytest.mark.slow
 @given(pool=pools(), policy=policies(), data=st.data())
 @settings(max_examples=60)
 def test_a_purged_ledger_replays_to_the_same_subset_without_them(

@@ -108,6 +108,7 @@ def advice(result: Result) -> list[list[str]]:
     return [shlex.split(line) for line in ADVISED.findall(result.output)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [
@@ -159,6 +160,7 @@ def test_the_search_finds_what_it_should() -> None:
         faults("word-weights POOL")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
 def test_advised_commands_stand_in_backquotes(path: Path) -> None:
     """So that they are found here, and that the home is added to them."""

@@ -162,6 +162,7 @@ def test_real_photographs_run_as_a_pool_without_losing_a_row(tmp_path: Path) -> 
     assert scores["value"].is_between(-1, 1).all()
 
 
+@pytest.mark.slow
 def test_captions_only_pool_scores_text_and_leaves_out_what_reads_images(tmp_path: Path) -> None:
     source = CAPTIONS / "alt_texts.parquet"
     if not source.is_file():

@@ -95,6 +95,7 @@ def test_every_broken_part_is_one_finding_beside_the_others(tmp_path: Path) -> N
     assert about(findings, "telemetry")[0].state == "warning"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", ["plain", "exp [a-b] 1 é", "st*r"])
 def test_dagster_is_asked_as_it_was_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str) -> None:
     """In a folder whose name is a pattern too, from a process that did not make the instance."""

@@ -53,6 +53,7 @@ def test_every_make_target_in_the_readme_exists() -> None:
         assert dry.returncode == 0, (target, dry.stderr)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", LINES)
 def test_every_curate_line_of_the_pages_parses(line: str) -> None:
     words = re.split(r" (?=-|\.\.\.)", line)[0].split()

@@ -264,6 +264,7 @@ def test_exits_of_typer_pass_through() -> None:
         raise typer.Exit(3)
 
 
+@pytest.mark.slow
 def test_the_entry_point_keeps_the_status_and_ends_without_reports_of_leaks(tmp_path: Path) -> None:
     """A run that loads DuckDB and img2dataset, whose teardown prints a page on standard error otherwise."""
     (tmp_path / "urls.csv").write_text("url,caption\nhttp://127.0.0.1:9/a.jpg,a red kite\n")
@@ -332,6 +333,7 @@ def test_why_takes_the_key_of_a_tar(finished_pool: FinishedPool) -> None:
     assert "no sample with key 'nothing'" in curate("why", "nothing", *home).stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("given", "spins"), [(None, "0"), ("ACTIVE", "30000000000")])
 def test_threads_that_wait_for_work_leave_the_processor_to_others(given: str | None, spins: str) -> None:
     """GNU's OpenMP, as torch loads it after the command began, does not spin, unless the user's environment says so."""

@@ -44,6 +44,7 @@ def page_faults(script: str, *arguments: str) -> int:
     return int(done.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's parameters")
 def test_freed_memory_is_taken_again_without_page_faults(tmp_path: Path) -> None:
     by_default = page_faults(HERE)

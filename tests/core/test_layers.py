@@ -152,6 +152,7 @@ def unsafe_loads(tree: ast.AST) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODULES)
 def test_nothing_is_loaded_that_can_run_code(name: str) -> None:
     assert unsafe_loads(ast.parse(MODULES[name].read_text())) == []
@@ -182,6 +183,7 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     assert loaded_by("import curation_assets", heavy) == []
 
 
+@pytest.mark.slow
 def test_scoring_icc_and_explaining_it_load_torch_and_no_model_library() -> None:
     """A head on four layers of MiniLM: transformers and what it imports would take longer than all the rest."""
     heavy = ("dagster", "diffusers", "duckdb", "open_clip", "pandas", "pyarrow", "requests", "scipy.sparse")

@@ -56,6 +56,7 @@ def settings(tmp_path: Path) -> Settings:
     return load_settings(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_one_faulty_declaration_leaves_every_other_pool_in_dagster(settings: Settings, fault: str) -> None:
     alone = build_definitions(settings).resolve_asset_graph().get_all_asset_keys()
@@ -80,6 +81,7 @@ def test_one_faulty_declaration_leaves_every_other_pool_in_dagster(settings: Set
     assert named in problem
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fault", ["no yaml", "an unknown option", "a file that is named as no pool", "a missing source"]
 )

@@ -43,6 +43,7 @@ def _curate(*words: str) -> str:
     return run.stdout
 
 
+@pytest.mark.slow
 def test_nothing_is_made_again(copied: tuple[Settings, Path]) -> None:
     settings, _ = copied
     with prepare_instance(settings) as instance:

@@ -92,6 +92,7 @@ def test_sensor_registers_new_shards_once(settings: Settings) -> None:
         assert isinstance(sensor(dg.build_sensor_context(instance=instance)), dg.SkipReason)
 
 
+@pytest.mark.slow
 def test_scheduled_backfill_asks_for_missing_shards_only_when_the_cron_ticks(settings: Settings) -> None:
     definitions = build_definitions(settings)
     with dg.DagsterInstance.ephemeral() as instance:
@@ -272,6 +273,7 @@ def test_shards_apart_run_without_those_between_and_harm_each_other_no_more(
 IMAGE_TABLES = ("signals/clip_score", "signals/image_blur", "signals/perceptual_hash")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("job", ["photos_shards", "__ASSET_JOB"])
 @pytest.mark.parametrize("chosen", [IMAGE_TABLES, IMAGE_TABLES[1:]], ids=["three tables", "two tables"])
 def test_a_run_of_the_ui_decodes_each_image_once_for_all_its_tables(

@@ -65,6 +65,7 @@ def stuck_run(home: Path) -> subprocess.Popen[bytes]:
     return child
 
 
+@pytest.mark.slow
 def test_a_run_killed_inside_a_download_holds_nothing_up(tmp_path: Path) -> None:
     settings = webdataset_pool(tmp_path)
     run_pool(settings, "photos", tables=RAW[:1])
@@ -118,6 +119,7 @@ def test_a_run_says_what_it_waits_for_and_goes_on_when_that_dies(tmp_path: Path)
     assert "had ended" in notices[1]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_a_slot_that_is_freed_while_a_run_joins_those_that_wait_is_assigned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -278,6 +278,7 @@ def test_every_route_of_dagster_is_judged(application: Starlette) -> None:
     assert found == set(ROUTES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("path", "kind"), ROUTES.values(), ids=ROUTES)
 def test_no_route_answers_another_site(client: TestClient, instance: DagsterInstance, path: str, kind: str) -> None:
     for name, headers in FOREIGN.items():

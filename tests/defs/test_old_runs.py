@@ -25,6 +25,7 @@ def run_ids(instance: dg.DagsterInstance) -> set[str]:
     return {run.run_id for run in instance.get_runs()}
 
 
+@pytest.mark.slow
 def test_replaced_runs_go_and_the_newest_of_every_shard_stays(tmp_path: Path) -> None:
     settings = webdataset_pool(tmp_path, shards=2, per_shard=4)
     ctx = PoolContext.open(settings, "photos")

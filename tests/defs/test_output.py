@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import dagster as dg
+import pytest
 
 from curation_assets.core.settings import load_settings
 from curation_assets.defs.launch import prepare_instance, run_pool
@@ -41,6 +42,7 @@ def test_output_of_a_run_is_not_sent_through_files(tmp_path: Path) -> None:
         assert instance.compute_log_manager.is_capture_complete(key), "the page of the run would wait for more"
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_the_middle_of_a_run_is_one_sentence(tmp_path: Path) -> None:
     """The terminal sends it to every process of the command: none of them prints a traceback."""
     settings = load_settings(tmp_path, "embedded")

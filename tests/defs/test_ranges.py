@@ -77,6 +77,7 @@ def test_phases_alternate_to_the_end_and_give_the_same_bytes(tmp_path: Path, who
     assert all(table["computed"] == 0 for table in curate(tmp_path)["tables"])
 
 
+@pytest.mark.slow
 def test_a_cut_is_never_fitted_on_a_part_of_the_pool(tmp_path: Path) -> None:
     settings = webdataset_pool(tmp_path, shards=3, per_shard=4)
     curate(tmp_path, "--shards", "0..1")

@@ -12,10 +12,12 @@ sys.path.insert(0, str(REPOSITORY / "docs" / "contributor"))
 from make_architecture import PAGES, PICTURE, drawing, imports_between_rooms, layers, levels, reduced, with_table
 
 
+@pytest.mark.slow
 def test_the_picture_is_up_to_date() -> None:
     assert PICTURE.read_text(encoding="utf-8") == drawing(imports_between_rooms()), "run make docs"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_the_table_of_rooms_is_that_of_the_contract(path: Path) -> None:
     page = path.read_text(encoding="utf-8")
@@ -24,6 +26,7 @@ def test_the_table_of_rooms_is_that_of_the_contract(path: Path) -> None:
     assert set(imports_between_rooms()) <= set(rows)
 
 
+@pytest.mark.slow
 def test_a_room_imports_from_rows_above_its_own() -> None:
     places = layers()
     for room, others in imports_between_rooms().items():

@@ -120,6 +120,7 @@ def test_a_flat_weight_loads_too(tmp_path: Path, clip: Path) -> None:
     np.testing.assert_array_equal(after, before)
 
 
+@pytest.mark.slow
 def test_the_command_converts_and_overwrites_nothing(tmp_path: Path, clip: Path) -> None:
     torch.save(nn.Linear(CLIP_WIDTH, 1).state_dict(), tmp_path / "sa.pth")
     module = "curation_assets.engines.aesthetic_conversion"

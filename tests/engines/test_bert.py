@@ -46,6 +46,7 @@ def library() -> tuple[Any, Any]:
     return model.eval(), AutoTokenizer.from_pretrained(FOLDER)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ["as they are", "by length", "shuffled"])
 def test_hidden_states_are_those_of_transformers(library: tuple[Any, Any], order: str) -> None:
     assert FOLDER is not None
@@ -70,6 +71,7 @@ def test_hidden_states_are_those_of_transformers(library: tuple[Any, Any], order
             torch.testing.assert_close(ours[is_real], theirs[is_real], rtol=1e-5, atol=5e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [7, 128])
 def test_sentences_are_embedded_as_by_sentence_transformers(batch_size: int) -> None:
     from sentence_transformers import SentenceTransformer

@@ -717,6 +717,7 @@ def test_a_published_one_logit_classifier_is_a_student(zoo: Path, tmp_path: Path
 # --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not (WEIGHTS_ROOT / "clip").is_dir(), reason="no shipped weights in curation_assets/embedded/weights"
 )

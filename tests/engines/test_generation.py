@@ -148,6 +148,7 @@ def test_beam_search_finds_the_librarys_sequences_and_scores(zoo: Path, beams: i
     assert len(lengths) > 1, "all sequences are equally long, so nothing leaves a batch"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("off", ["", "all"])
 @pytest.mark.parametrize("name", ["captioner", "blip", "blip2"])
 def test_caption_models_answer_as_the_librarys_loops_one_by_one(
@@ -167,6 +168,7 @@ def test_the_semantic_decoder_answers_as_the_librarys_loop_one_by_one(zoo: Path)
     assert engine.reconstruct_captions(CAPTIONS) == PlainDecoder(engine, 1).reconstruct_captions(CAPTIONS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("guidance_scale", [4.0, 1.0])
 @pytest.mark.parametrize("attends_first", [False, True])
 def test_drawings_are_those_of_the_pipeline_one_by_one(zoo: Path, guidance_scale: float, attends_first: bool) -> None:
@@ -183,6 +185,7 @@ def test_drawings_are_those_of_the_pipeline_one_by_one(zoo: Path, guidance_scale
     np.testing.assert_array_equal(np.array(side_by_side), ours)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [1, 3, 8])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_an_answer_depends_on_no_neighbour_and_on_no_thread(zoo: Path, batch_size: int, threads: int) -> None:

@@ -32,6 +32,7 @@ def bank(folder: Path, encoder: Any, vectors: np.ndarray, made_by: ModelIdentity
     return Profile("test", {**roles, "text_similarity": "embedded:bertscore-minilm"}, device="cpu")
 
 
+@pytest.mark.slow
 def test_the_nearest_vector_is_found_and_its_captions_are_read(tmp_path: Path, encoder: Any) -> None:
     """Photographs that lie exactly where a caption lies: each caption finds its own, and gets that caption's kin."""
     vectors = encoder.embed_texts(CAPTIONS)

@@ -138,6 +138,7 @@ def test_the_student_of_icc_paper_is_trained_by_its_recipe(zoo: Path, tmp_path: 
     assert student.score_captions(["kite " * 400]).shape == (1,), "cut at 128 tokens"
 
 
+@pytest.mark.slow
 def test_the_teachers_of_laptop_run(zoo: Path) -> None:
     """Retrieval in the place of drawing, and a small language model behind a bridge where the pool names SBA."""
     profile = tiny(

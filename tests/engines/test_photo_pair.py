@@ -135,6 +135,7 @@ def test_stored_weights_are_close_to_the_given_ones() -> None:
     torch.testing.assert_close(again["a.bias"], given["a.bias"], atol=2e-3, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_photos_find_their_own_caption(encoder: Any) -> None:
     """Bounds well below the card's figures (of 500 photos)."""
     tar = PHOTOS / "000005.tar"

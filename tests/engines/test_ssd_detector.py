@@ -71,6 +71,7 @@ def test_boxes_lie_on_the_annotated_ones() -> None:
     assert np.median(overlaps) > 0.5
 
 
+@pytest.mark.slow
 @needs_weights
 def test_an_image_is_looked_at_on_its_own_in_any_mode_and_number_of_threads() -> None:
     rng = np.random.default_rng(5)
@@ -88,6 +89,7 @@ def test_an_image_is_looked_at_on_its_own_in_any_mode_and_number_of_threads() ->
     assert any(together)
 
 
+@pytest.mark.slow
 @needs_weights
 def test_settings() -> None:
     noise = [Image.fromarray(np.random.default_rng(5).integers(0, 256, (90, 130, 3), dtype=np.uint8))]

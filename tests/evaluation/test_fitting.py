@@ -139,6 +139,7 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
 def test_a_killed_process_is_resumed_by_another(tmp_path: Path) -> None:
     file = tmp_path / "training.safetensors"

@@ -66,6 +66,7 @@ def test_vision_features_are_half_precision_and_blind_to_neighbours() -> None:
         vision_features([])
 
 
+@pytest.mark.slow
 def test_a_captioner_learns_what_the_features_say() -> None:
     done: list[int] = []
     model = train_captioner(
@@ -83,6 +84,7 @@ def test_a_captioner_learns_what_the_features_say() -> None:
     assert model.generate(unseen[:0]) == []
 
 
+@pytest.mark.slow
 def test_a_dual_encoder_learns_to_retrieve() -> None:
     model = train_dual_encoder(planted_features(TRAINING), TRAINING, seed=1, samples_seen=960, batch_size=16)
     images = model.embed_images(planted_features(WORLD, seed=9), batch_size=5)

@@ -120,6 +120,7 @@ def test_a_killed_training_goes_on_and_ends_as_an_encoder(ctx: PoolContext, tars
     assert weights.stat().st_mtime_ns == written
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", SCALES.values(), ids=list(SCALES))
 def test_the_trainer_reads_the_command_of_every_scale(scale: object, tmp_path: Path) -> None:
     chosen = SCALES[scale.name]  # type: ignore[attr-defined]

@@ -111,6 +111,7 @@ def test_printed_numbers_add_up() -> None:
         assert independent[f"top {k} %"] == pytest.approx(100 * (k / 100) / (2 - k / 100), abs=0.005)
 
 
+@pytest.mark.slow
 def test_icc1_puts_the_printed_row_below_ours(home: Path) -> None:
     table = paper_table("icc1", sources(home, "first", "second"))
     assert table.absent is None

@@ -143,6 +143,7 @@ def test_features_come_from_the_encoder_of_the_profile(tmp_path: Path) -> None:
     assert features.shape[1:] != stacked(ctx_features).shape[1:]
 
 
+@pytest.mark.slow
 def test_sizes_seeds_controls_and_given_subsets_have_a_training_each(tmp_path: Path) -> None:
     settings = trained_pool(tmp_path, evaluation_set="split:0.3", downstream_sizes=(0.4, 0.8), downstream_seeds=(0, 3))
     first = brought_up_to_date(settings, HELD_OUT)
@@ -281,6 +282,7 @@ def test_a_stopped_clip_goes_on_with_the_same_samples_and_budget_alone(tmp_path:
     assert work_folder(first).parent == tmp_path
 
 
+@pytest.mark.slow
 def test_a_new_shard_trains_only_the_sets_that_it_changes(tmp_path: Path) -> None:
     settings = trained_pool(tmp_path, evaluation_set="shard:photos-000000")
     before = brought_up_to_date(settings)

@@ -138,6 +138,7 @@ def test_a_pool_with_images_leaves_nothing_out_for_want_of_them(tmp_path: Path) 
     assert fitted_recipes(ctx) == {}
 
 
+@pytest.mark.slow
 def test_run_dry_run_report_and_methods_say_it(tmp_path: Path) -> None:
     pool_of(tmp_path)
     run = CliRunner()

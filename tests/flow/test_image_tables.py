@@ -90,6 +90,7 @@ def hash_of(ctx: PoolContext, name: str) -> str:
     return manifest.content_sha256
 
 
+@pytest.mark.slow
 def test_one_pass_gives_the_tables_of_many(tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = TOGETHER
     alone, together = open_pool(tmp_path / "alone", source, ()), open_pool(tmp_path / "together", source, names)
@@ -114,6 +115,7 @@ def test_only_planned_tables_are_made(tmp_path: Path, source: Path) -> None:
     assert ctx.store.manifest("signals/perceptual_hash", SHARD) is None
 
 
+@pytest.mark.slow
 def test_seconds_are_booked_on_the_table_that_spent_them(tmp_path: Path, source: Path) -> None:
     """Whichever table takes the others along: wall time, CPU time and the manifest's seconds are its own."""
 
@@ -210,6 +212,7 @@ print(rows[0])
 """
 
 
+@pytest.mark.slow
 def test_a_signal_goes_on_inside_its_shard_after_a_kill(tmp_path: Path, source: Path) -> None:
     names = ("signals/image_blur", "signals/perceptual_hash")
     expected = run(open_pool(tmp_path / "whole", source, ()), names)

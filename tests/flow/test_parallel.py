@@ -38,6 +38,7 @@ time.sleep(600)
 SECONDS = 120.0
 
 
+@pytest.mark.slow
 def test_a_worker_does_not_outlive_a_killed_run(tmp_path: Path) -> None:
     """It would go on with its shard, and then hold its models in memory for good."""
     command = [sys.executable, "-c", BUSY, str(tmp_path)]
@@ -111,6 +112,7 @@ stop_workers()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("roles", "expected"), [([], "False 1"), (["image_text_encoder"], "True 1")])
 def test_workers_load_torch_only_for_models(tmp_path: Path, roles: list[str], expected: str) -> None:
     """In a process of its own: a fork server that runs has loaded what it was started for."""

@@ -313,6 +313,7 @@ select * from final
 """
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.sampled_from(["a", "b", None]), st.integers(0, 4) | st.none()), max_size=6), st.booleans())
 def test_rows_are_sorted_and_repeats_found_in_any_order(
     rows: list[tuple[str | None, int | None]], is_sorted: bool

@@ -161,6 +161,7 @@ def test_the_file_of_a_run_has_the_form_of_dagsters_own(tmp_path: Path) -> None:
     assert forms[0][2] == "wal"
 
 
+@pytest.mark.slow
 def test_processes_that_make_the_file_of_a_run_at_once_both_write_to_it(tmp_path: Path) -> None:
     script = (
         "import sys; from curation_assets.foreign.dagster_event_log import BatchedSqliteEventLogStorage as Storage\n"

@@ -48,6 +48,7 @@ def test_metadata_of_shards_is_the_same(off: str, tmp_path: Path) -> None:
     assert rows == {"a": 0, "b": 1, "c": 2}
 
 
+@pytest.mark.slow
 def test_a_home_whose_path_is_a_pattern_is_read_or_refused(off: str, tmp_path: Path) -> None:
     script = (
         "import sys; from pathlib import Path; import dagster as dg\n"
@@ -77,6 +78,7 @@ def test_only_a_path_that_is_a_pattern_is_refused(monkeypatch: pytest.MonkeyPatc
         find_own_configuration(tmp_path / "st*r")
 
 
+@pytest.mark.slow
 def test_the_storage_that_homes_name_is_dagsters_own_where_batches_are_off(off: str, tmp_path: Path) -> None:
     """The configuration of a home stays; both write the same files."""
     script = (
@@ -125,6 +127,7 @@ print(json.dumps([hashlib.sha256(image).hexdigest(), sizes, error, "wandb" in sy
 """
 
 
+@pytest.mark.slow
 def test_scaled_images_are_the_same_bytes() -> None:
     results = []
     for off in ("", "bare_img2dataset"):

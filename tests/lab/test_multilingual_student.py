@@ -58,6 +58,7 @@ def test_a_head_weighs_the_four_ratings_alike() -> None:
     assert np.corrcoef(out_of_fold[0], ratings)[0, 1] > 0.8
 
 
+@pytest.mark.slow
 @needs_package
 def test_a_vector_depends_on_its_sentence_alone() -> None:
     engine: Any = load_engine(

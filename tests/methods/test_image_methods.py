@@ -109,6 +109,7 @@ def pool(settings: Settings, student: str, tmp_path_factory: pytest.TempPathFact
     return ctx
 
 
+@pytest.mark.slow
 def test_no_row_is_lost(pool: PoolContext) -> None:
     for name in ("text_boxes", "image_embedding", "perceptual_hash", *IMAGE_METHODS):
         table = tables_of(pool)[f"signals/{name}"]

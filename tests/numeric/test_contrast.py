@@ -26,6 +26,7 @@ def test_two_pairs_by_hand() -> None:
     np.testing.assert_allclose(value, [-0.3132617, -0.3132617], atol=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [0.01, 0.07, 1.0])
 def test_the_whole_pool_as_reference_gives_the_plain_formula(temperature: float) -> None:
     rng = np.random.default_rng(3)

@@ -103,6 +103,7 @@ def spotter():
     return load_engine("text_spotter", load_profile("embedded"))
 
 
+@pytest.mark.slow
 def test_real_ocr_reads_planted_words_and_masking_them_separates(spotter):
     """With real OCR, masking lifts clean-of-text-only separation among images with text from about chance."""
     assert isinstance(spotter, TextSpotter)

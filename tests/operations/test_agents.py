@@ -81,6 +81,7 @@ def hashes(folder: Path) -> dict[str, str]:
     }
 
 
+@pytest.mark.slow
 def test_ten_questions_about_a_pool_that_has_run(finished_pool: FinishedPool) -> None:
     home, store = finished_pool.settings.home, finished_pool.ctx.store
     verdicts = store.scan("filtered/icc").collect()
@@ -288,6 +289,7 @@ def http_server(home: Path) -> Iterator[str]:
         process.wait(30)
 
 
+@pytest.mark.slow
 def test_over_http_programs_are_answered_and_pages_of_other_sites_are_not(photos: Settings) -> None:
     async def questions(agent: Agent) -> None:
         (pool,) = (await agent.answer("pools"))["pools"]

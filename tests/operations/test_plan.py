@@ -319,6 +319,7 @@ def test_a_profile_whose_models_are_not_here_is_planned_without_fetching(
     assert "count as changed" in shown
 
 
+@pytest.mark.slow
 def test_a_plan_promises_what_the_run_registers(tmp_path: Path) -> None:
     """Whatever happened to a source; one after the other in one pool."""
     tars, home = tmp_path / "tars", ["--home", str(tmp_path / "home")]

@@ -69,6 +69,7 @@ def late_tar(home: Path, name: str, numbers: range, *, repeat_of: int | None = N
     write_tar(home / "tars" / name, rows)
 
 
+@pytest.mark.slow
 def test_a_late_shard_changes_no_other_verdict_until_a_refit(tmp_path: Path) -> None:
     found = webdataset_pool(tmp_path, first=1)
     ctx = bring_up_to_date(found)

@@ -442,6 +442,7 @@ def test_a_takedown_withdraws_and_makes_the_next_release(ctx: PoolContext) -> No
     assert verify_release(fresh.folder) == []
 
 
+@pytest.mark.slow
 def test_a_withdrawal_killed_at_any_step_is_finished_by_the_next(ctx: PoolContext, tmp_path: Path) -> None:
     release_of(ctx)
     undisturbed = ctx.settings.home / "releases"
@@ -570,6 +571,7 @@ def test_dagster_shows_where_the_rows_of_a_release_come_from(ctx: PoolContext) -
     assert [one.data for one in metadata["sources"].records] == [{"source": "photos", "rows": 24, "kept": 6}]
 
 
+@pytest.mark.slow
 def test_the_commands(ctx: PoolContext) -> None:
     assert "no releases; make one" in curate(ctx, "release", "list").output
     other = curate(ctx, "release", "create", "icc", "v1")

@@ -136,6 +136,7 @@ def test_only_failed_rows_are_fetched_again_and_all_other_images_stay(tmp_path: 
     assert not server.requests
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("killed_at", ["first rename", "second rename", "merging", "fetching"])
 def test_a_retry_that_is_killed_loses_no_image(
     tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch, killed_at: str
@@ -335,6 +336,7 @@ class KilledError(BaseException):
     """The process ends here."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", range(12))
 def test_a_killed_retry_is_finished_by_the_next_with_the_same_counts(
     tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch, at: int

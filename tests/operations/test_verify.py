@@ -73,6 +73,7 @@ def test_a_writer_stopped_between_table_and_copy_is_no_damage(ctx: PoolContext) 
     assert [damage.path for damage in damages_of(ctx)] == [path]
 
 
+@pytest.mark.slow
 def test_a_link_that_a_killed_write_left_is_no_damage_and_the_next_write_removes_it(ctx: PoolContext) -> None:
     """It was named as a table of its own, and a repair ended there: no table has such a name."""
     link = ctx.store.asset_path("filtered/ledger")
@@ -202,6 +203,7 @@ def test_an_export_that_changed_is_named(ctx: PoolContext, tmp_path: Path) -> No
     assert [(damage.path, damage.kind) for damage in damages_of(ctx)] == [(out / "sample_ids.npy", "export")]
 
 
+@pytest.mark.slow
 def test_the_nightly_job_fails_and_names_the_file(ctx: PoolContext, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("curation_assets.operations.nightly.verify_weights", lambda progress: verify_none())
     schedule = nightly(ctx.settings, ["photos"])

@@ -91,6 +91,7 @@ def assert_same(
     ]
 
 
+@pytest.mark.slow
 @needs_node
 @pytest.mark.parametrize("lower", [(), ("icc", "clip_score")], ids=["all higher", "lower is better"])
 @given(pool=pools(), left=policies("left"), right=policies("right"), is_frozen=st.booleans())
@@ -126,6 +127,7 @@ def test_any_pool_and_policies_give_the_same_numbers(
             assert_same(rows, left, right, compared, cuts)
 
 
+@pytest.mark.slow
 @needs_node
 @given(pool=pools(), policy=policies(), is_frozen=st.booleans())
 @settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])

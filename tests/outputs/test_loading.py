@@ -213,6 +213,7 @@ def test_ranks_and_workers_read_every_entry_once(ctx, weighted, monkeypatch, ran
 # -- resuming ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(0, 12), st.integers(1, 4), st.integers(1, 6)), min_size=1, max_size=4))
 def test_a_state_goes_on_with_other_ranks_and_batches_without_a_repeat_or_a_loss(ctx, weighted, parts) -> None:
     """`parts`: steps, then ranks and batch size that go on after them; at the end all is read by one."""
@@ -234,6 +235,7 @@ def test_a_state_goes_on_with_other_ranks_and_batches_without_a_repeat_or_a_loss
 _SAMPLES: dict[str, Any] = {}
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, 40), max_size=3), st.booleans())
 def test_a_rank_stops_amid_a_step_and_goes_on(ctx, weighted, stops, is_counted) -> None:
     samples = _SAMPLES.setdefault(weighted, opened(ctx, weighted).samples)
@@ -389,6 +391,7 @@ def test_a_member_that_changed_is_an_error_that_names_it_or_is_counted(copied) -
         skipping.samples[1]
 
 
+@pytest.mark.slow
 def test_members_and_tars_that_went_are_known_when_a_dataset_is_opened(copied) -> None:
     rows = find_subset(copied, "icc").rows
     gone, shorter = rows.row(0, named=True), rows.row(-1, named=True)

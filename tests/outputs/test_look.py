@@ -94,6 +94,7 @@ def data_of(path: Path) -> dict[str, Any]:
     return content
 
 
+@pytest.mark.slow
 def test_every_row_ends_and_values_are_those_of_a_scored_file(page_file: Path) -> None:
     data = data_of(page_file)
     rows = data["rows"]
@@ -194,6 +195,7 @@ def test_its_commands_make_a_pool(tar: Path, tmp_path: Path) -> None:
     assert commands[0] == "curate pool add temp_pool /x/temp.csv --caption-column 'a b' --image-column none --no-header"
 
 
+@pytest.mark.slow
 def test_a_sample_is_drawn_by_hash_and_says_so(tmp_path: Path) -> None:
     """Addresses of images stand beside the captions: none is asked, the page is of captions."""
     source = tmp_path / "rows.csv"
@@ -216,6 +218,7 @@ def test_a_sample_is_drawn_by_hash_and_says_so(tmp_path: Path) -> None:
     assert len(set(drawn["a"])) == 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["folder", "parquet"])
 def test_images_in_a_folder_and_in_parquet(layout: str, tmp_path: Path) -> None:
     source = tmp_path / "source"
@@ -270,6 +273,7 @@ def test_a_url_is_refused() -> None:
     assert "files of this machine" in result.stderr
 
 
+@pytest.mark.slow
 def test_a_stop_leaves_nothing(tar: Path, tmp_path: Path) -> None:
     temporary, page_file = tmp_path / "tmp", tmp_path / "page.html"
     temporary.mkdir()

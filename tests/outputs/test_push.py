@@ -62,6 +62,7 @@ def said(done: "subprocess.CompletedProcess[str]") -> str:
     return text
 
 
+@pytest.mark.slow
 def test_a_push_is_read_back_and_a_second_one_changes_nothing(hub: Hub, home: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     first = pushed(
@@ -99,6 +100,7 @@ def test_a_push_is_read_back_and_a_second_one_changes_nothing(hub: Hub, home: Pa
     assert len([path for path in hub.tree(NAME, "v1") if path.startswith("data/")]) == len(data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "sentence"),
     [
@@ -128,6 +130,7 @@ def test_what_the_hub_loses_or_refuses_is_an_error_and_a_second_push_goes_on(
     assert (out / "README.md").read_bytes() == hub.tree(NAME)["README.md"]
 
 
+@pytest.mark.slow
 def test_copies_on_the_hub_are_named_by_a_takedown_and_no_denied_sample_is_pushed(
     hub: Hub, home: Path, tmp_path: Path
 ) -> None:
@@ -154,6 +157,7 @@ def test_copies_on_the_hub_are_named_by_a_takedown_and_no_denied_sample_is_pushe
     assert flagged["pushed"] == [f"{TARGET}@{hub.heads[NAME, 'main']}"]
 
 
+@pytest.mark.slow
 def test_a_push_is_refused_before_anything_is_exported(hub: Hub, home: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     words = ("clip", "--out", str(out), "--pool", "photos")

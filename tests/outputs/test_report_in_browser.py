@@ -151,6 +151,7 @@ def pages(ctx: PoolContext) -> dict[str, str]:
     return {name: (folder / f"{name}.html").as_uri() for name in ("report", "compare")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [DESKTOP, PHONE])
 @pytest.mark.parametrize("name", ["report", "compare"])
 def test_a_page_fits_its_window_and_draws_every_picture(
@@ -172,6 +173,7 @@ def test_a_page_fits_its_window_and_draws_every_picture(
         assert page.evaluate("document.querySelector('#origins').innerText").count("host") >= 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [DESKTOP, PHONE])
 def test_kinds_and_what_values_are_worth_there_are_shown(
     page: Page, pages: dict[str, str], ctx: PoolContext, width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -290,6 +292,7 @@ def trained(ctx: PoolContext, pages: dict[str, str], tmp_path_factory: pytest.Te
     return _trained_report(ctx, tmp_path_factory.mktemp("trained") / "home")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [DESKTOP, PHONE])
 def test_tables_of_trained_models_fit_the_window(page: Page, trained: str, width: int, tmp_path: Path) -> None:
     page.open(trained, width)
@@ -381,6 +384,7 @@ def test_printed_tables_are_whole(page: Page, pages: dict[str, str], trained: st
     assert data.startswith(b"%PDF")
 
 
+@pytest.mark.slow
 def test_one_seed_shows_no_spread(page: Page, ctx: PoolContext, pages: dict[str, str], tmp_path: Path) -> None:
     page.open(_trained_report(ctx, tmp_path / "home", seeds=(3,)), DESKTOP)
     text = page.evaluate("document.querySelector('#downstream').textContent.replace(/\\s+/g, ' ')")

@@ -63,6 +63,7 @@ def kept_npy(policy: Policy, rows: PoolRows) -> bytes:
     return buffer.getvalue()
 
 
+@pytest.mark.slow
 @given(
     seed=st.integers(0, 10_000),
     n=st.integers(1, 60),

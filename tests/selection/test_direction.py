@@ -60,6 +60,7 @@ def mirrored_cut(cut: PolicyCut, policy: Policy) -> PolicyCut:
     return replace(cut, policy_version=policy.version, cuts=tuple(turned))
 
 
+@pytest.mark.slow
 @given(pool=pools(), policy=policies())
 @settings(max_examples=30, deadline=None)
 def test_judging_lower_values_is_judging_their_negatives(

@@ -102,6 +102,7 @@ def kept(ctx: PoolContext, policy: str) -> pl.DataFrame:
     return frame.filter(pl.col("verdict") == "kept")
 
 
+@pytest.mark.slow
 def test_every_row_ends_somewhere_and_ledgers_replay(pool: PoolContext) -> None:
     tables = tables_of(pool)
     for name in POLICIES:
@@ -329,6 +330,7 @@ def test_multiplicities_reach_npy_parquet_and_tars(pool: PoolContext, tmp_path: 
     assert rows.filter(pl.col("uid") == often).height == ids.count(often) > 1
 
 
+@pytest.mark.slow
 def test_a_late_shard_moves_nobody(pool: PoolContext, settings: Settings, source: Path) -> None:
     names = sorted(fitted_recipes(pool))
     before = {name: pool.store.scan(f"fused/{name}").collect() for name in names}

@@ -166,6 +166,7 @@ def test_reasons_are_of_the_mixture(pool: PoolContext) -> None:
     assert said[0].endswith(f"mixture:full: web, 72 entries of {count} rows")
 
 
+@pytest.mark.slow
 def test_report_and_run_show_the_entries_of_each_group(pool: PoolContext) -> None:
     groups = {group["title"]: group for group in origins_of(pool)["groups"]}  # type: ignore[index]
     half = groups["Mixture half: rows that may be chosen, and entries in its set"]

@@ -77,6 +77,7 @@ def test_a_deadline_leaves_each_step_what_is_left() -> None:
         deadline.patience()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in SLOW_ANSWERS if name != "redirects"])
 def test_an_answer_without_end_ends_with_the_deadline(name: str) -> None:
     with RawServer({"/": SLOW_ANSWERS[name]}) as server:

@@ -211,6 +211,7 @@ def sometimes(refusals: int, answer: Callable[[Visit], None]) -> Callable[[Visit
     return sent
 
 
+@pytest.mark.slow
 def test_a_server_that_wants_a_pause_gets_it() -> None:
     lines: list[str] = []
     with RawServer({"/a": sometimes(1, reply(429, Retry_After="4")), "/b": sometimes(2, reply(503))}) as server:

@@ -199,6 +199,7 @@ def test_planted_trouble_depends_on_seed_and_index_alone() -> None:
     assert sum(trouble_of(5, i) == "too_slow" for i in range(2000)) == 1
 
 
+@pytest.mark.slow
 def test_a_world_is_downloaded_with_every_planted_trouble_accounted_for(settings: Settings) -> None:
     size, seed = 300, 4
     pool = add_world_pool(settings, "toy", size=size, seed=seed, shard_size=200, download=PATIENT)

@@ -130,6 +130,7 @@ def test_every_policy_leaves_them_out_before_its_first_cut(ctx: PoolContext) -> 
     }
 
 
+@pytest.mark.slow
 def test_a_changed_benchmark_is_compared_again_and_moves_the_cuts(tmp_path: Path) -> None:
     ctx = run(planted_pool(tmp_path))
     tables = tables_of(ctx)
@@ -267,6 +268,7 @@ def test_a_policy_that_leaves_out_benchmarks_needs_some(tmp_path: Path) -> None:
         policies_of(PoolContext.open(settings, "photos"))
 
 
+@pytest.mark.slow
 def test_a_takedown_leaves_nothing_of_the_sample_in_these_tables(tmp_path: Path) -> None:
     ctx = run(planted_pool(tmp_path, policies=["random"]), by_hand=False)
     rows = ctx.store.read("raw/samples", SHARD).filter(pl.col("source_row") == 0)
@@ -334,6 +336,7 @@ def test_a_release_states_what_it_was_checked_against(ctx: PoolContext, monkeypa
     check_statements(release, summary, monkeypatch)
 
 
+@pytest.mark.slow
 def test_the_command_finds_samples_of_a_release_in_any_benchmark(tmp_path: Path) -> None:
     """A pool that was not decontaminated keeps all; its release is then compared with two benchmarks."""
     settings = planted_pool(tmp_path, decontaminate=[], fraction=1.0, policies=["random"])

@@ -143,6 +143,7 @@ def checked(settings: Settings) -> bool:
     return found["canary_within_limits"]
 
 
+@pytest.mark.slow
 def test_every_build_scores_the_canary_and_a_changed_one_is_told(tmp_path: Path) -> None:
     settings = canary_pool(tmp_path / "home")
     run_pool(settings, "photos", tables=TABLES)

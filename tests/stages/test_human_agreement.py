@@ -180,6 +180,7 @@ def rows_of(ctx: PoolContext) -> dict[tuple[str, str, str | None, bool], dict[st
     return {(r["benchmark"], r["scorer"], r["similarity"], r["standardised"]): r for r in table.to_dicts()}
 
 
+@pytest.mark.slow
 def test_one_table_holds_teachers_similarities_student_and_benchmarks(tmp_path: Path) -> None:
     words = [("dog", 4.9, "Noun"), ("kite", 4.8, "Noun"), ("boat", 4.7, "Noun"), ("justice", 1.4, "Noun"),
              ("hope", 1.2, "Noun"), ("run", 4.0, "Verb")]  # fmt: skip

@@ -31,6 +31,7 @@ def declared(home: Path, folder: Path, **options: Any) -> PoolContext:
     return PoolContext.open(settings, "noisy")
 
 
+@pytest.mark.slow
 @needs_photographs
 def test_photographs_with_noise_go_through_the_whole_chain(tmp_path: Path) -> None:
     texts = noise_texts(pl.read_parquet(ALT_TEXTS)["text"].to_list())

@@ -225,6 +225,7 @@ def test_images_that_came_with_the_source_are_looked_at_inside(tmp_path: Path, k
             ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["captions", "images", "tars"])
 @pytest.mark.parametrize(
     ("listed", "value", "rows"),

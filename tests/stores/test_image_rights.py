@@ -147,7 +147,7 @@ def test_signed_images_state_their_entries(reader: str) -> None:
         assert [(value, is_no), *rest] == expected
     else:
         assert (value, is_no) == (
-            "unreadable: manifests of this format are read by c2pa-python: install the extra c2pa",
+            "unreadable: manifests of this format are read by c2pa-python: pip install 'curation_assets[c2pa]'",
             False,
         )
 

@@ -105,6 +105,7 @@ def test_another_thread_waits(tmp_path: Path) -> None:
     assert order == ["first", "second"]
 
 
+@pytest.mark.slow
 def test_writers_of_tables_share_and_whoever_removes_waits_for_them(tmp_path: Path) -> None:
     with held_by_another(tmp_path, "writing_tables") as child:
         with writing_tables(tmp_path, on_notice=pytest.fail):

@@ -364,6 +364,7 @@ def test_one_image_of_a_tar_that_is_not_here_is_one_range_read(bucket: Bucket, d
     assert bucket.requests == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["no index", "damaged index", "changed tar", "changed unseen"])
 def test_without_an_index_of_this_tar_it_is_fetched(bucket: Bucket, drawn_tar: Path, tmp_path: Path, what) -> None:
     index = f"homes/mine/{TAR_INDEX}"
@@ -498,6 +499,7 @@ print(store.read("raw/samples", "toy-000000")["value"].to_list(), model.read_tex
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", ["data.parquet", "manifest.json", "m.txt", "model.link"])
 def test_a_kill_between_two_puts_leaves_a_home_that_goes_on(bucket: Bucket, tmp_path: Path, at: str) -> None:
     killed = subprocess.run([sys.executable, "-c", KILLED, URL, at], check=False)
@@ -580,6 +582,7 @@ class Fault:
 _PASSED = {"etag", "last-modified", "content-type", "content-range"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["PUT", "GET"])
 @pytest.mark.parametrize("status", [503, 500])
 def test_a_server_that_is_busy_is_asked_again(bucket: Bucket, tmp_path: Path, monkeypatch, method, status) -> None:
@@ -606,6 +609,7 @@ def path_size(objects: ObjectHome, path: Path) -> int:
     return objects.entry(path).size
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", READS)
 @pytest.mark.parametrize("size", [10, 20_000_000])
 def test_an_answer_that_is_cut_is_requested_again(bucket: Bucket, tmp_path: Path, monkeypatch, kind, size) -> None:
@@ -642,6 +646,7 @@ def test_a_put_whose_answer_is_lost_is_no_other_writer(bucket: Bucket, tmp_path:
     fault.server.shutdown()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", [503, 403])
 def test_a_server_that_refuses_is_a_sentence_and_nothing_changes(bucket, tmp_path, monkeypatch, status) -> None:
     fault = Fault(bucket.endpoint, "PUT", status, 10_000)
@@ -706,6 +711,7 @@ def test_a_pool_is_held_by_one_machine_and_a_dead_one_is_taken_over(bucket: Buck
     assert holder_of(work) is None
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick_leases")
 def test_a_machine_that_no_longer_renews_is_taken_over(bucket: Bucket, tmp_path: Path) -> None:
     """Of another host nobody can see whether its process lives: its object stays the same."""

@@ -134,6 +134,7 @@ def split_of(folder: Path, name: str, data: bytes, text: TextFormat | None = Non
     )
 
 
+@pytest.mark.slow
 @FUZZED
 @given(captions=ROWS)
 def test_rows_are_the_same_samples_in_every_kind_of_table(tmp_path: Path, captions: list[str]) -> None:

@@ -104,6 +104,7 @@ def test_agreement_is_held_out(tmp_path: Path) -> None:
         student_at(tmp_path)
 
 
+@pytest.mark.slow
 @needs_weights
 def test_a_roberta_from_scratch_learns_and_is_seeded(tmp_path: Path) -> None:
     state = torch.get_rng_state()

@@ -169,6 +169,7 @@ def test_shipped_embeddings_are_those_of_the_encoder() -> None:
     assert difference.mean() < 1e-3
 
 
+@pytest.mark.slow
 def test_the_nearest_scenes_are_those_of_exact_embeddings() -> None:
     """Eight bits move a cosine by less than 3e-3, and the score, the mean of the nearest ones, by less than 2e-4."""
     engine = shipped_bank()
