@@ -160,7 +160,6 @@ def test_the_search_finds_what_it_should() -> None:
         faults("word-weights POOL")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
 def test_advised_commands_stand_in_backquotes(path: Path) -> None:
     """So that they are found here, and that the home is added to them."""

@@ -203,6 +203,7 @@ def test_runs_of_other_commands_keep_no_arguments(monkeypatch: pytest.MonkeyPatc
         assert command_line() == shown
 
 
+@pytest.mark.slow
 def test_a_blocking_check_blocks_later_runs_until_it_holds(tmp_path: Path) -> None:
     """One shard of broken pictures beside a good one."""
     for shard in range(2):

@@ -64,6 +64,7 @@ def test_a_vector_depends_on_its_own_image_alone(encoder: Any, images: list[Imag
     np.testing.assert_allclose(np.concatenate([encoder.embed_texts([one]) for one in texts]), read, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_features_are_the_same_whatever_the_threads_and_the_batch(images: list[Image.Image]) -> None:
     backbone = load_backbone("efficientnet-lite0", resolve_address("embedded:efficientnet-lite0").folder, "cpu")
     rgb = [image.convert("RGB") for image in images] * 3
@@ -155,6 +156,7 @@ def test_photos_find_their_own_caption(encoder: Any) -> None:
 # --- nearest_captions
 
 
+@pytest.mark.slow
 def test_captions_come_from_the_bank_nearest_first(captioner: Any, images: list[Image.Image]) -> None:
     assert hasattr(captioner, "sample_captions")
     few = captioner.sample_captions(images, list(range(len(images))), 3)

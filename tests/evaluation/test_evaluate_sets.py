@@ -168,6 +168,7 @@ def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("templates", [(), ("a drawing of a {c}", "a {c} in the picture")])
 def test_zero_shot_equals_a_slow_twin(
     classes: Path, encoder: Any, tmp_path: Path, templates: tuple[str, ...], monkeypatch: pytest.MonkeyPatch

@@ -111,6 +111,7 @@ def dual_encoder() -> tuple[PixelDualEncoder, list[int]]:
     return train_pixel_dual_encoder(DUAL_ENCODER, pictures, TRAINING, samples_seen=600, seed=1), pictures.calls
 
 
+@pytest.mark.slow
 def test_a_captioner_learns_what_the_pictures_show(captioner: tuple[PixelCaptioner, list[int]]) -> None:
     model, calls = captioner
     assert calls == [16] * 80  # one batch in memory at a time

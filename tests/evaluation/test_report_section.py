@@ -72,6 +72,7 @@ def test_the_figures_are_those_of_the_comparison(ctx: PoolContext) -> None:
     assert captioning["sizes"][1]["notes"] == ["one pool: how pools vary is not in the interval"]
 
 
+@pytest.mark.slow
 def test_images_that_cannot_be_shown_are_named_and_none_is_read_past_its_limit(
     ctx: PoolContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:

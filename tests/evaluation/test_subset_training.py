@@ -249,6 +249,7 @@ def usable_ids(ctx: PoolContext) -> pl.Series:
     return ctx.store.scan(VISION_FEATURES).filter(pl.col("reason").is_null()).collect()["sample_id"]
 
 
+@pytest.mark.slow
 def test_chosen_captions_alone_keep_the_names_of_sets(tmp_path: Path) -> None:
     choice = replace(CaptionChoice(), icc_weight=0)
     given: dict[str, Any] = {"caption_choice": choice, "caption_count": 1, "downstream_captions": "chosen"}

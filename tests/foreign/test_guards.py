@@ -86,6 +86,7 @@ SWITCHES = {
 }
 
 
+@pytest.mark.slow
 def test_private_parts_of_other_libraries_are_used_in_one_room() -> None:
     found = {
         (path.relative_to(PACKAGE).as_posix(), use)

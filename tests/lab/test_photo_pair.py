@@ -203,6 +203,7 @@ def synthetic(count: int, seed: int) -> PairFeatures:
     )
 
 
+@pytest.mark.slow
 def test_fit_learns_and_repeats() -> None:
     recipe = Recipe(heads=2, reduced=16, hidden=32, width=16, epochs=20, batch=64, conse_weight=0.0)
     classes = np.random.default_rng(1).normal(size=(1000, 384))

@@ -111,6 +111,7 @@ def stamped(text: str, image: Image.Image, is_tiled: bool = False) -> Image.Imag
     return Image.alpha_composite(image.convert("RGBA"), layer).convert("RGB")
 
 
+@pytest.mark.slow
 def test_rendered_watermarks_are_read() -> None:
     scene = render([s for s in plant_pool(40, 9) if s.kind == "clean"][1]).resize((400, 400))
     images = [

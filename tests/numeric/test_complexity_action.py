@@ -157,6 +157,7 @@ def test_the_card_tells_the_accuracy_of_the_shipped_files():
     assert sum(path.stat().st_size for path in WEIGHTS.rglob("*") if path.is_file()) < 12e6
 
 
+@pytest.mark.slow
 def test_treebank_accuracy_is_what_the_card_says():
     path = SHARED_DATA / "treebank"
     if not path.is_dir():

@@ -303,6 +303,7 @@ def test_a_creation_that_ends_at_any_step_leaves_nothing(ctx: PoolContext) -> No
     assert [path.name for path in folder.iterdir()] == ["v1"]
 
 
+@pytest.mark.slow
 def test_a_creation_that_is_killed_leaves_nothing_that_counts(ctx: PoolContext) -> None:
     home = ctx.settings.home
     script = (

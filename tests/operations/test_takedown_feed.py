@@ -84,6 +84,7 @@ def curate(*arguments: object) -> str:
     return result.output
 
 
+@pytest.mark.slow
 def test_who_holds_a_release_and_exports_follows_the_feed_and_a_second_time_changes_nothing(tmp_path: Path) -> None:
     origin = finished_photos(tmp_path / "origin")
     home, other = origin.settings.home, tmp_path / "other"

@@ -366,6 +366,7 @@ def test_pages_can_be_read_without_seeing_them(page: Page, pages: dict[str, str]
     assert max(map(len, photos)) <= 120
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["report", "compare", "trained"])
 def test_printed_tables_are_whole(page: Page, pages: dict[str, str], trained: str, name: str, tmp_path: Path) -> None:
     page.open({**pages, "trained": trained}[name], PAPER)
@@ -398,6 +399,7 @@ def test_one_seed_shows_no_spread(page: Page, ctx: PoolContext, pages: dict[str,
     assert all("random 0." in alt for alt in alts)
 
 
+@pytest.mark.slow
 def test_a_pool_without_evaluation_set_has_the_sentence_why(
     page: Page, ctx: PoolContext, pages: dict[str, str], tmp_path: Path
 ) -> None:

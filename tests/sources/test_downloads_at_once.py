@@ -141,6 +141,7 @@ def test_a_stop_ends_all_of_them_whatever_they_wait_for(tmp_path: Path, executor
     assert list((tmp_path / "out").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_what_decoders_print_is_silenced_and_nothing_else(tmp_path: Path) -> None:
     """Two threads that silence and restore standard error in turn left it shut for good."""
     script = """

@@ -185,6 +185,7 @@ CODED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("coding", CODED)
 @pytest.mark.parametrize("piece", [1, 7, 1 << 16])
 def test_coded_bodies_are_decoded(coding: str, piece: int) -> None:

@@ -331,6 +331,7 @@ JSON_VALUES = st.recursive(
 )
 
 
+@pytest.mark.slow
 @FUZZED
 @given(content=st.binary(max_size=80) | JSON_VALUES.map(lambda value: json.dumps(value).encode()))
 def test_json_of_any_kind(tmp_path: Path, content: bytes) -> None:

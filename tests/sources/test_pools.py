@@ -341,6 +341,7 @@ def _delivered(folder: Path, kind: str) -> tuple[Path, Path]:
     return folder, folder / ("a.txt" if kind == "text beside an image" else "a.jpg")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_replaced", [False, True])
 @pytest.mark.parametrize(
     "kind", ["tar", "table beside a tar", "csv", "image of a table", "text beside an image", "image beside a text"]

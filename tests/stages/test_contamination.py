@@ -97,6 +97,7 @@ def ctx(tmp_path_factory: pytest.TempPathFactory) -> PoolContext:
     return run(planted_pool(tmp_path_factory.mktemp("home")))
 
 
+@pytest.mark.slow
 def test_planted_copies_and_texts_are_found_and_nothing_else(ctx: PoolContext) -> None:
     found = ctx.store.read("signals/contamination", SHARD).sort("source_row")
     assert found["method"].to_list() == ["bytes", "pdq", "pdq", "pdq", "caption", *[None] * 7]

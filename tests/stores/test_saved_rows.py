@@ -182,6 +182,7 @@ class KillingProgress:
         """Say nothing."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("teacher", ["vba", "sba"])
 def test_a_pools_teacher_goes_on_inside_its_shard(tmp_path: Path, teacher: str) -> None:
     """The shipped models through the flow: killed after two batches, resumed, equal to an uninterrupted run."""
