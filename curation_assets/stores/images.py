@@ -521,7 +521,7 @@ def tar_index(path: Path) -> TarIndex:
 
 def scored_image(tar: Path, member: str, sha256: str) -> tuple[bytes, None, str] | tuple[None, str, str]:
     """(bytes of an image, None, …), or (None, reason, what was found in a few words) where it is not the one that was
-    scored: its tar or its name is gone, or its bytes are others.
+    scored: its tar or its name is missing, or its bytes are others.
     """
     try:
         data = tar_index(tar).read(member)

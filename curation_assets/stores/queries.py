@@ -82,7 +82,7 @@ def select(
     max_rows: int,
     seconds: float,
 ) -> tuple[list[str], list[list[Any]], bool]:
-    """Names of columns, rows, and whether there are more than were asked for or fit into an answer.
+    """Names of columns, rows, and whether there are more than the limit or than fit into an answer.
 
     `stores`: of the pools that may be read. `denied`: pool → the samples whose rows are left out. Raises QueryError.
     """

@@ -26,7 +26,8 @@ download: {timeout_seconds: 2.0, threads: 16}
 shard_size: 20
 profile: embedded
 """
-LEFT_OUT = ("dagster", "logs", "tmp")  # records of runs: not the format, and most of the bytes
+LEFT_OUT = ("dagster", "logs", "tmp")  # records of runs: not the format
+NOT_MADE = "downstream"  # stage whose tables are left out, as of a run without it: the reports are most of the bytes
 
 
 def picture(number: int) -> bytes:
@@ -76,11 +77,11 @@ def make(home: Path, curate: list[str]) -> None:
 
 
 def pack(home: Path, into: Path) -> None:
-    """The home as a tar.xz, without the records of runs."""
+    """The home as a tar.xz, without the records of runs and the stage of reports."""
     with tarfile.open(into, "w:xz", preset=9) as tar:
         for path in sorted(home.rglob("*")):
             name = path.relative_to(home)
-            if (path.is_file() or path.is_symlink()) and name.parts[0] not in LEFT_OUT:
+            if (path.is_file() or path.is_symlink()) and name.parts[0] not in LEFT_OUT and NOT_MADE not in name.parts:
                 tar.add(path, f"home/{name.as_posix()}", recursive=False)
 
 

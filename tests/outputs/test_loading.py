@@ -394,13 +394,13 @@ def test_a_member_that_changed_is_an_error_that_names_it_or_is_counted(copied) -
 @pytest.mark.slow
 def test_members_and_tars_that_went_are_known_when_a_dataset_is_opened(copied) -> None:
     rows = find_subset(copied, "icc").rows
-    gone, shorter = rows.row(0, named=True), rows.row(-1, named=True)
-    changes = {gone["member"]: lambda data: None, shorter["member"]: lambda data: data[:-1]}
+    absent, shorter = rows.row(0, named=True), rows.row(-1, named=True)
+    changes = {absent["member"]: lambda data: None, shorter["member"]: lambda data: data[:-1]}
     for tar in own_tars(copied):
         rewritten(tar, lambda name, data: changes.get(name, lambda data: data)(data))
     names = (
-        rf"2 of the {rows.height} samples of 'icc' are not where they were: .*image_gone: member {gone['member']} of "
-        rf".*{gone['tar']} \(shard {gone['shard']}\) was {gone['image_bytes']} bytes, found none"
+        rf"2 of the {rows.height} samples of 'icc' are not where they were: .*image_gone: member {absent['member']} of "
+        rf".*{absent['tar']} \(shard {absent['shard']}\) was {absent['image_bytes']} bytes, found none"
     )
     with pytest.raises(MissingSampleError, match=names):
         opened(copied, "icc")

@@ -290,7 +290,7 @@ def test_a_stop_leaves_nothing(tar: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "TMPDIR": str(temporary)}
     process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
     end = time.monotonic() + 120
-    while not any(temporary.glob("curate-look-*/work/look/raw/samples/*")):
+    while not any(temporary.glob("curate-look-*/*/look/raw/samples/*")):
         assert process.poll() is None, process.stderr and process.stderr.read()
         assert time.monotonic() < end
         time.sleep(0.05)

@@ -85,8 +85,8 @@ class SubsetSamples(Dataset[Any]):
         rows, lost = subset.rows, subset.missing
         check_columns(reading.columns, rows)
         if reading.with_image:
-            rows, gone = located(subset)
-            lost = pl.concat([lost, gone], how="diagonal")
+            rows, unlocated = located(subset)
+            lost = pl.concat([lost, unlocated], how="diagonal")
         self.missing = missing_counts(lost)  # reason → samples that are left out
         errors = lost.filter(pl.col("reason") != f"dropped:{TAKEDOWN}")
         if errors.height and reading.missing == "error":
@@ -126,7 +126,7 @@ class SubsetSamples(Dataset[Any]):
     def __getitems__(self, entries: Sequence[int]) -> list[Any]:
         """Several entries, read together: torch's own DataLoader asks so for batches.
 
-        Raises MissingSampleError for a member that changed or is gone, and for a sample taken down since the dataset
+        Raises MissingSampleError for a member that changed or is missing, and for a sample taken down since the dataset
         was opened: a number must have its sample, whatever `missing` is. IndexError for a number beyond the entries.
         """
         numbers = np.asarray(entries, np.int64)
@@ -219,7 +219,7 @@ class SubsetStream(IterableDataset[Any]):
 
     @property
     def skipped(self) -> int:
-        """Entries left out while reading, by all workers so far: changed, gone, or taken down since."""
+        """Entries left out while reading, by all workers so far: changed, missing, or taken down since."""
         return int(self._shared.skipped.sum())
 
     @property

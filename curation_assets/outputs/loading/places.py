@@ -52,7 +52,7 @@ def located(subset: Subset) -> tuple[pl.DataFrame, pl.DataFrame]:
 def _with_places(ctx: PoolContext, rows: pl.DataFrame) -> pl.DataFrame:
     """Rows (shard, source_row, tar …) with the columns offset and length: the bytes of their image in its tar.
 
-    Both are null where the tar or the name in it is gone, and where there is no image.
+    Both are null where the tar or the name in it is missing, and where there is no image.
     """
     shards = rows.filter(pl.col("tar").is_not_null())["shard"].unique().sort().to_list()
     found = [pl.DataFrame(schema={"shard": pl.String, **_SCHEMA})]

@@ -28,7 +28,7 @@ class Members:
     length: np.ndarray
 
     def read(self, chosen: np.ndarray) -> dict[int, bytes]:
-        """Number of a member → its bytes, or what is left of them: fewer where the tar is cut, none where it is gone.
+        """Number of a member → its bytes, or what is left of them: fewer where the tar is cut, none of a missing one.
 
         Raises ObjectStoreError where a bucket does not answer.
         """
