@@ -188,6 +188,20 @@ def each_pool(names: Iterable[str], act: Callable[[str], None], what: str = "poo
     return failed
 
 
+GOES_ON = "stopped; finished tables and shards are kept, the same command goes on from here"
+_stop_notice = GOES_ON
+
+
+def on_stop(sentence: str) -> None:
+    """The sentence of this command when it is stopped, in place of GOES_ON.
+
+    Libraries with signal handlers of their own may raise one Ctrl+C twice, the second time in the handler of the first:
+    so the last handler shows it.
+    """
+    global _stop_notice
+    _stop_notice = sentence
+
+
 @contextlib.contextmanager
 def errors_as_sentences() -> Iterator[None]:
     """Expected errors (bad values, absent files or models, damaged tables, a full disk) become a sentence and exit 1.
@@ -197,6 +211,7 @@ def errors_as_sentences() -> Iterator[None]:
     """
     # Ctrl+C while SQLAlchemy closes one of Dagster's connections is logged with its traceback otherwise.
     logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)
+    on_stop(GOES_ON)
     stack = contextlib.ExitStack()
     came = stack.enter_context(_stop_signals())
     try:
@@ -205,7 +220,7 @@ def errors_as_sentences() -> Iterator[None]:
         raise  # what typer itself shows
     except KeyboardInterrupt:
         _end_children()
-        notice("stopped; finished tables and shards are kept, the same command goes on from here")
+        notice(_stop_notice)
         raise typer.Exit(128 + came()) from None
     except Exception as error:  # nobody above would do better: this is the last place before Python's own traceback
         sentence = refused_write(error, _home or Path.cwd()) or _damage(error)

@@ -1,5 +1,6 @@
 """curate look: a first look at a file or folder, without a pool."""
 
+import atexit
 import hashlib
 import shutil
 import tempfile
@@ -10,7 +11,7 @@ from typing import Annotated
 import typer
 
 from curation_assets.cli.commands import command
-from curation_assets.cli.common import notice, show
+from curation_assets.cli.common import notice, on_stop, show
 from curation_assets.core.progress import reporter_for
 from curation_assets.core.settings import cache_root
 from curation_assets.stores.atomic import write_text_atomically
@@ -57,7 +58,9 @@ def look(
     page_path = (
         into or cache_root() / "looks" / f"{path.stem[:60]}-{hashlib.sha256(str(path).encode()).hexdigest()[:8]}.html"
     )
+    on_stop("stopped; nothing is kept")
     home = Path(tempfile.mkdtemp(prefix="curate-look-"))
+    atexit.register(shutil.rmtree, home, ignore_errors=True)  # where a second interrupt stops the first removal
     try:
         found = look_at(
             path,
@@ -72,9 +75,6 @@ def look(
         )
         commands, more = pool_commands(path, columns, header=not no_header, has_images=found.ctx.pool.has_images)
         write_text_atomically(page_path, look_page(found, path.name, commands, more))
-    except KeyboardInterrupt:
-        notice("stopped; nothing is kept")
-        raise typer.Exit(130) from None
     finally:
         shutil.rmtree(home, ignore_errors=True)
     about = "about " if found.is_estimate else ""
