@@ -2,9 +2,11 @@
 
 `raw/lookup` of a pool is `keys.npy`, (K,) uint64 sorted: the first 44 bits of each id and hash (of a URL its sha256),
 then the number of the shard. 8 bytes per key, up to four keys per sample. Two different names share 44 bits once in
-10¹³, so the caller still compares the rows of the shard.
+10¹³, so the caller still compares the rows of the shard. Where a number takes more than 20 bits, the file is
+`keys_BITS.npy`, with as many bits less of each id. It is sorted on disk: memory does not grow with the pool.
 """
 
+import functools
 import hashlib
 import os
 import time
@@ -13,13 +15,15 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from curation_assets.core.settings import shard_key
+from curation_assets.core.settings import shard_key, shard_number
 from curation_assets.core.table_names import LOOKUP, SAMPLES
+from curation_assets.stores.arrays import write_npy
 from curation_assets.stores.columns import THREADS, each_in_threads, hex_column, read_columns
+from curation_assets.stores.external_sort import sorted_stretches
 from curation_assets.stores.shard_store import ShardStore
 
-FILE = "keys.npy"
-SHARD_BITS = 20  # shards are numbered up to 999,999
+FILE, WIDE_FILE = "keys.npy", "keys_{}.npy"
+SHARD_BITS = 20  # of a shard's number in `keys.npy`
 _HEX_COLUMNS = ("sample_id", "image_sha256", "original_sha256")
 
 
@@ -27,22 +31,23 @@ def write_lookup(store: ShardStore, folder: Path, threads: int = THREADS) -> Non
     """Write `keys.npy` of all shards of raw/samples. Its time of change is that of the first read."""
     started = time.time_ns()
     paths = store.checked_paths(SAMPLES, shards) if (shards := store.partitions(SAMPLES)) else []
-    parts = list(each_in_threads(_keys_of_shard, paths, threads))
-    keys = np.concatenate([np.zeros(0, dtype=np.uint64), *parts])
-    del parts
-    keys.sort()
-    np.save(folder / FILE, keys, allow_pickle=False)
-    os.utime(folder / FILE, ns=(started, started))
+    bits = max([SHARD_BITS, *(shard_number(shard).bit_length() for shard in shards)])
+    parts = each_in_threads(functools.partial(_keys_of_shard, bits), paths, threads)
+    keys = sorted_stretches((pl.DataFrame({"key": part}) for part in parts), ["key"], folder)
+    path = folder / (FILE if bits == SHARD_BITS else WIDE_FILE.format(bits))
+    write_npy(path, (stretch["key"].to_numpy() for stretch in keys), np.dtype(np.uint64))
+    os.utime(path, ns=(started, started))
 
 
-def _keys_of_shard(path: Path) -> np.ndarray:
+def _keys_of_shard(bits: int, path: Path) -> np.ndarray:
     rows = read_columns(path, ["url", *_HEX_COLUMNS])
     urls = b"".join([_url_key(url) for url in pl.Series(rows.column("url").drop_null()).to_list()])
     keys = [
         np.frombuffer(urls, dtype=">u8").astype(np.uint64),
         *(hex_column(rows.column(name))[:, 0] for name in _HEX_COLUMNS),
     ]
-    return np.unique(_tagged(np.concatenate(keys), path.parent.name.removeprefix("shard=")))
+    number = shard_number(path.parent.name.removeprefix("shard="))
+    return np.unique(np.concatenate(keys) >> np.uint64(bits) << np.uint64(bits) | np.uint64(number))
 
 
 def shards_of(store: ShardStore, pool: str, kind: str, identifier: str) -> list[str] | None:
@@ -52,15 +57,18 @@ def shards_of(store: ShardStore, pool: str, kind: str, identifier: str) -> list[
     """
     if kind == "key":
         return None
-    if store.manifest(LOOKUP) is None:
+    manifest = store.manifest(LOOKUP)
+    if manifest is None:
         return None
-    path = store.checked_file(LOOKUP, FILE)
+    (name,) = manifest.files
+    bits = SHARD_BITS if name == FILE else int(name.removeprefix("keys_").removesuffix(".npy"))
+    path = store.checked_file(LOOKUP, name)
     key = int.from_bytes(_url_key(identifier), "big") if kind == "url" else int(identifier[:16], 16)
-    low = key >> SHARD_BITS << SHARD_BITS
+    low = key >> bits << bits
     keys = np.load(path, mmap_mode="r", allow_pickle=False)
-    ends = np.array([low, low + (1 << SHARD_BITS) - 1], dtype=np.uint64)
+    ends = np.array([low, low + (1 << bits) - 1], dtype=np.uint64)
     first, last = np.searchsorted(keys, ends[0], "left"), np.searchsorted(keys, ends[1], "right")
-    found = {shard_key(pool, int(sample_key) & ((1 << SHARD_BITS) - 1)) for sample_key in keys[first:last]}
+    found = {shard_key(pool, int(sample_key) & ((1 << bits) - 1)) for sample_key in keys[first:last]}
     written = path.stat().st_mtime_ns
     with os.scandir(store.asset_path(SAMPLES)) as folders:  # whose time of change is that of the last write
         names = [folder.name for folder in folders if folder.stat().st_mtime_ns >= written]
@@ -70,9 +78,3 @@ def shards_of(store: ShardStore, pool: str, kind: str, identifier: str) -> list[
 
 def _url_key(url: str) -> bytes:
     return hashlib.sha256(url.encode("utf-8", "surrogatepass")).digest()[:8]
-
-
-def _tagged(keys: np.ndarray, shard: str) -> np.ndarray:
-    """(K,) keys with the shard's number in place of their last bits."""
-    bits = np.uint64(SHARD_BITS)
-    return keys >> bits << bits | np.uint64(int(shard.rsplit("-", 1)[1]))

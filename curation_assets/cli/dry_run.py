@@ -11,7 +11,7 @@ import polars as pl
 from curation_assets.audit.diff import find_policy, what_if
 from curation_assets.audit.index import Index, refresh_index
 from curation_assets.cli.common import notice, show, show_json, show_table, warn
-from curation_assets.core.settings import Settings, shard_key
+from curation_assets.core.settings import Settings, shard_key, shard_number
 from curation_assets.core.table_names import DUPLICATES, SAMPLES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import left_out, policies_of
@@ -122,7 +122,7 @@ def _shards(shards: list[str], pool: str, added: int, removed: Sequence[str]) ->
     unknown = sorted(set(removed) - set(shards))
     if unknown:
         raise ValueError(f"pool {pool!r} has no shards {unknown[:5]}; it has {len(shards)}, such as {shards[:3]}")
-    first = max((int(key.rsplit("-", 1)[1]) for key in shards), default=-1) + 1
+    first = max((shard_number(key) for key in shards), default=-1) + 1
     return [key for key in shards if key not in removed] + [shard_key(pool, first + n) for n in range(added)]
 
 

@@ -45,16 +45,25 @@ Device = Literal["auto", "cpu", "cuda"]
 NVIDIA_GPUS = Path("/proc/driver/nvidia/gpus")  # a folder for each GPU that a process here may use
 KEEP_DAYS = 90
 SHARDS_PER_RUN = 32  # 64 partitions took 60 s in runs of many against 209 s in runs of one
-SHARD_KEY = re.compile(r"^[a-z0-9_]+-\d{6}$")
+SHARD_KEY = re.compile(r"^[a-z0-9_]+-(\d{6}|x\d{8})$")
+LAST_SHARD = 99_999_999
 
 
 def shard_key(pool: str, number: int) -> str:
-    """Partition key of a shard: 'scenes', 3 → 'scenes-000003'. Raises ValueError for a bad pool name or number."""
+    """Partition key of a shard: 'scenes', 3 → 'scenes-000003'. Raises ValueError for a bad pool name or number.
+
+    From a million on 'scenes-x01000000': the x sorts after digits, so that keys sort as their numbers everywhere.
+    """
     if not POOL_NAME.match(pool):
         raise ValueError(f"pool name must match {POOL_NAME.pattern}, got {pool!r}")
-    if not 0 <= number <= 999_999:
-        raise ValueError(f"shard number must be in [0, 999999], got {number}")
-    return f"{pool}-{number:06d}"
+    if not 0 <= number <= LAST_SHARD:
+        raise ValueError(f"shard number must be in [0, {LAST_SHARD}], got {number}")
+    return f"{pool}-{number:06d}" if number < 1_000_000 else f"{pool}-x{number:08d}"
+
+
+def shard_number(key: str) -> int:
+    """Number of a shard, by its key: 'scenes-000003' → 3."""
+    return int(key.rpartition("-")[2].removeprefix("x"))
 
 
 def check_shard_key(key: str) -> str:

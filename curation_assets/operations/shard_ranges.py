@@ -3,10 +3,10 @@
 import re
 from collections.abc import Sequence
 
-from curation_assets.core.settings import check_shard_key
+from curation_assets.core.settings import check_shard_key, shard_key
 
 RANGE = ".."
-_NUMBER = re.compile(r"^\d{1,6}$")
+_NUMBER = re.compile(r"^\d{1,8}$")
 SHOWN = 3
 
 
@@ -36,7 +36,7 @@ def shards_in(selections: Sequence[str], shards: Sequence[str]) -> list[str]:
 
 def _key(written: str, prefix: str, selection: str) -> str:
     if _NUMBER.match(written):
-        return f"{prefix}-{int(written):06d}"
+        return shard_key(prefix, int(written))
     try:
         key = check_shard_key(written)
     except ValueError:

@@ -5,11 +5,12 @@ import functools
 import os
 import re
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from pathlib import Path
 
 from curation_assets.core.disk import DiskError
 from curation_assets.core.errors import StoreError
-from curation_assets.core.settings import shard_key
+from curation_assets.core.settings import LAST_SHARD, shard_key, shard_number
 from curation_assets.core.table_names import REGISTERED_SHARDS, SAMPLES
 from curation_assets.stores.atomic import fetch, write_text_atomically
 from curation_assets.stores.file_hash import FileState
@@ -20,7 +21,7 @@ from curation_assets.stores.shard_store import UNREADABLE, ShardStore
 from curation_assets.stores.tar_samples import find_tars
 
 KEYS_FILE = "shard_keys.json"  # in the pool's work folder; of a home in a bucket an object
-MAX_NUMBER = 999_999
+MAX_OWN_NUMBER = 999_999  # longer ones are dates and the like
 _NUMBER = re.compile(r"(\d+)$")
 
 
@@ -106,7 +107,7 @@ def _numbers_at_first_sight(names: Iterable[str]) -> dict[str, int]:
 
 def _own_number(name: str) -> int | None:
     match = _NUMBER.search(Path(name).stem)
-    return int(match[1]) if match is not None and int(match[1]) <= MAX_NUMBER else None
+    return int(match[1]) if match is not None and int(match[1]) <= MAX_OWN_NUMBER else None
 
 
 def _next_numbers(names: Iterable[str], taken: set[int]) -> dict[str, int]:
@@ -121,7 +122,7 @@ def _next_numbers(names: Iterable[str], taken: set[int]) -> dict[str, int]:
             numbers[name] = own
             taken.add(own)
     after = max(taken, default=-1) + 1
-    free = (number for number in (*range(after, MAX_NUMBER + 1), *range(after)) if number not in taken)
+    free = (number for number in chain(range(after, LAST_SHARD + 1), range(after)) if number not in taken)
     return numbers | dict(zip(waiting, free, strict=False))
 
 
@@ -136,5 +137,5 @@ def _numbers_of_tables(source: Path, work: Path) -> dict[str, int]:
         for tar in tars[:1]:
             path = Path(os.path.normpath(work / tar))
             name = path.relative_to(source).as_posix() if path.is_relative_to(source) else path.name
-            numbers[name] = int(key.rsplit("-", 1)[1])
+            numbers[name] = shard_number(key)
     return numbers

@@ -1,6 +1,8 @@
-"""Arrays that people bring, as .npy files."""
+"""Arrays as .npy files: those that people bring, and long ones that are written stretch by stretch."""
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,3 +16,17 @@ def load_npy(path: Path) -> np.ndarray:
     if not isinstance(loaded, np.ndarray):
         raise ValueError(f"{path} holds several arrays; expected one, written by numpy.save")
     return loaded
+
+
+def write_npy(path: Path, stretches: Iterable[np.ndarray], dtype: np.dtype[Any]) -> int:
+    """Write one axis of `dtype`, one stretch after the other: the bytes of numpy.save of all. Returns its length."""
+    length = 0
+    with path.open("wb") as file:
+        for is_whole in (False, True):  # the header is as long for any length
+            file.seek(0)
+            header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (length,)}
+            np.lib.format.write_array_header_1_0(file, header)
+            for stretch in () if is_whole else stretches:
+                file.write(np.ascontiguousarray(stretch, dtype=dtype).data)
+                length += len(stretch)
+    return length

@@ -1,5 +1,6 @@
 """curate why: by id, URL and image hash, over pools, policies and their versions."""
 
+import functools
 import hashlib
 import json
 import os
@@ -7,21 +8,23 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 from typer.testing import CliRunner
 
 from curation_assets.audit import why
-from curation_assets.audit.lookup import shards_of
+from curation_assets.audit.lookup import shards_of, write_lookup
 from curation_assets.audit.why import explain, kind_of, sentence
 from curation_assets.cli import app
-from curation_assets.core.settings import load_settings
+from curation_assets.core.settings import load_settings, shard_key, shard_number
 from curation_assets.core.table_names import LOOKUP
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import materialise_table
 from curation_assets.flow.graph import tables_of
 from curation_assets.sources.declaration import load_pool, save_pool
 from curation_assets.stores.denylist import add_to_denylist
+from curation_assets.stores.shard_store import ShardStore
 from tests.support.lineage_pools import finished_photos, jpeg, summarise
 
 
@@ -79,6 +82,45 @@ def test_the_lookup_names_one_shard_and_those_written_since(
     os.utime(late.parent)  # written anew: what the lookup says of it may be wrong
     assert shards_of(here.store, "photos", "url", str(row["url"])) == ["photos-000001", "photos-000002"]
     assert shards_of(here.store, "photos", "sample_id", "0" * 32) == ["photos-000002"]
+
+
+def test_the_lookup_of_a_pool_with_more_than_a_million_shards(tmp_path: Path) -> None:
+    store = ShardStore(tmp_path / "work" / "big")
+    rows = {
+        shard_key("big", number): pl.DataFrame(
+            {
+                "sample_id": [f"{number:032x}"[::-1]],
+                "url": ["u"],
+                "image_sha256": [None],
+                "original_sha256": ["f" * 64],
+            },
+            schema=dict.fromkeys(["sample_id", "url", "image_sha256", "original_sha256"], pl.String),
+        )
+        for number in (0, 999_999, 1_000_000, 1_048_575, 12_345_678)
+    }
+    assert sorted(rows) == list(rows), "keys sort as their numbers"
+    for wide in (False, True):
+        for shard in list(rows)[: 5 if wide else 4]:
+            store.write("raw/samples", rows[shard], shard, code_version="1")
+        write = functools.partial(write_lookup, store)
+        manifest = store.materialise_folder(LOOKUP, write, code_version=str(wide)).manifest
+        assert list(manifest.files) == ["keys_24.npy" if wide else "keys.npy"]
+        for folder in store.asset_path("raw/samples").iterdir():
+            os.utime(folder, ns=(0, 0))  # else all count as written since
+        here = store.partitions("raw/samples")
+        assert shards_of(store, "big", "url", "u") == here
+        assert shards_of(store, "big", "sha256", "f" * 64) == here
+        for shard in here:
+            assert shards_of(store, "big", "sample_id", str(rows[shard]["sample_id"][0])) == [shard]
+    in_memory = np.array(
+        [
+            int(name[:16], 16) >> 24 << 24 | number
+            for number in map(shard_number, rows)
+            for name in (f"{number:032x}"[::-1], "f" * 16, hashlib.sha256(b"u").hexdigest())
+        ],
+        dtype=np.uint64,
+    )
+    assert np.array_equal(np.load(store.folder_path(LOOKUP) / "keys_24.npy"), np.unique(in_memory))
 
 
 def test_samples_that_no_policy_saw_and_values_that_are_missing_are_explained(ctx: PoolContext) -> None:

@@ -26,6 +26,12 @@ def test_keys_numbers_and_ranges(selections: list[str], numbers: list[int]) -> N
     assert shards_in(selections, SHARDS) == [f"photos-{number:06d}" for number in numbers]
 
 
+def test_ranges_across_a_million() -> None:
+    shards = ["photos-000007", "photos-999999", "photos-x01000000", "photos-x01000001"]
+    assert shards_in(["999999..1000000"], shards) == shards[1:3]
+    assert shards_in(["photos-x01000001", "7"], shards) == [shards[0], shards[3]]
+
+
 @pytest.mark.parametrize(
     ("selection", "sentence"),
     [

@@ -15,7 +15,7 @@ import polars as pl
 
 from curation_assets.core.json_files import DamagedFileError, read_json
 from curation_assets.core.plain_json import plain
-from curation_assets.core.settings import check_shard_key
+from curation_assets.core.settings import check_shard_key, shard_number
 from curation_assets.core.validation import Number, Switch, Whole, checked, setting
 from curation_assets.core.version import __version__
 from curation_assets.sources.download.domain_limits import DomainLimits
@@ -212,7 +212,7 @@ def download_shard(
     if urls["sample_id"].n_unique() != urls.height:
         raise ValueError(f"shard {shard_key}: sample_ids must be unique; leave duplicates out of the download")
     rows = request_rows(urls)
-    number = int(shard_key.rsplit("-", 1)[1])
+    number = shard_number(shard_key)
     name = f"{number:0{SHARD_DIGITS}d}"
     final = out_dir / shard_key
     on_rows = advance or (lambda done: None)
@@ -373,7 +373,7 @@ def take_down_downloads(
     this is killed and called again neither.
     """
     folder = out_dir / shard_key
-    name = f"{int(shard_key.rsplit('-', 1)[1]):0{SHARD_DIGITS}d}"
+    name = f"{shard_number(shard_key):0{SHARD_DIGITS}d}"
     finish_swap(folder)  # of a retry that was killed
     fetch_folder(folder)
     if not folder.is_dir():

@@ -13,6 +13,7 @@ from typing import Any
 import polars as pl
 
 from curation_assets.core.json_files import read_json
+from curation_assets.core.settings import shard_number
 from curation_assets.sources.download.download import RECEIPT_FILE, REPAIR, read_refused, write_receipt
 from curation_assets.sources.download.fetch_shard import MAX_ROWS
 from curation_assets.stores.atomic import finish_swap, remove_path, swap_folder, write_text_atomically
@@ -46,7 +47,7 @@ def download_with_retries(
         try:
             fetch(again, fetched, advance=None)
             shutil.copytree(final, merged)
-            _merge(merged, fetched / shard_key, f"{int(shard_key.rsplit('-', 1)[1]):06d}", again["sample_id"].to_list())
+            _merge(merged, fetched / shard_key, f"{shard_number(shard_key):06d}", again["sample_id"].to_list())
             swap_folder(merged, final)
         finally:
             remove_path(fetched)

@@ -1,0 +1,67 @@
+"""Sorting on disk and `.npy` files written stretch by stretch, against sorting in memory and numpy.save."""
+
+import io
+import itertools
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from curation_assets.numeric.identity import UID_DTYPE, packed_uids
+from curation_assets.stores.arrays import write_npy
+from curation_assets.stores.external_sort import sorted_stretches
+
+Rows = list[tuple[int, str]]
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("scratch")
+
+
+def npy_bytes(array: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array, allow_pickle=False)
+    return file.getvalue()
+
+
+@given(
+    parts=st.lists(
+        st.lists(st.tuples(st.integers(0, 5) | st.just(2**64 - 1), st.text("aé0", max_size=2)), max_size=40)
+    ),
+    run_bytes=st.sampled_from([1, 100, 1000, 1 << 20]),
+)
+def test_rows_sorted_on_disk_are_those_sorted_in_memory(scratch: Path, parts: list[Rows], run_bytes: int) -> None:
+    schema = {"number": pl.UInt64, "text": pl.String}
+    frames = [pl.DataFrame(rows, schema=schema, orient="row") for rows in parts]
+    stretches = list(sorted_stretches(iter(frames), ["number", "text"], scratch, run_bytes))
+    slow = pl.concat([pl.DataFrame(schema=schema), *frames]).sort("number", "text")
+    assert pl.concat([pl.DataFrame(schema=schema), *stretches]).equals(slow)
+    ends = [(stretch.row(-1), after.row(0)) for stretch, after in itertools.pairwise(stretches)]
+    assert all(last < first for last, first in ends), "rows that agree are in one stretch"
+    assert not list(scratch.iterdir()), "nothing is left"
+
+
+def test_many_runs_give_stretches_that_are_not_much_larger(tmp_path: Path) -> None:
+    numbers = np.random.default_rng(0).permutation(200_000).astype(np.uint64)
+    parts = (pl.DataFrame({"number": part}) for part in np.split(numbers, 200))
+    sizes = []
+    for stretch in sorted_stretches(parts, ["number"], tmp_path, run_bytes=8 * 10_000):
+        assert stretch["number"].to_list() == list(range(sum(sizes), sum(sizes) + stretch.height))
+        sizes.append(stretch.height)
+    assert sum(sizes) == 200_000
+    assert max(sizes) < 15_000
+
+
+@given(lengths=st.lists(st.integers(0, 30), max_size=5))
+def test_a_npy_written_in_stretches_has_the_bytes_of_numpy(scratch: Path, lengths: list[int]) -> None:
+    numbers = np.arange(sum(lengths), dtype=np.uint64)
+    for whole in (numbers, packed_uids(numbers, numbers[::-1])):
+        parts = np.split(whole, np.cumsum(lengths)[:-1]) if lengths else []
+        assert write_npy(scratch / "some.npy", parts, whole.dtype) == len(whole)
+        assert (scratch / "some.npy").read_bytes() == npy_bytes(whole)
+        (scratch / "some.npy").unlink()
+    assert whole.dtype == UID_DTYPE
