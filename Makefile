@@ -56,7 +56,10 @@ demo: install ## Run the whole chain on the embedded pool and write the report
 	$(BIN)/curate demo
 
 # A file is one process's, so that what its tests share is made once; the dearest files come first (tests/conftest.py).
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=30
+# Without bytecode each of the programs that tests start would compile the package again.
+PYTEST = env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder --durations=30
+PROCESSES := 2
+test-all: PROCESSES := 3 # some tests wait for other programs
 
 test: install ## Run the quick tests
 	$(PYTEST) -m "not slow and not infra"
