@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 import sys
-from collections import Counter
+from collections import defaultdict
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -46,8 +46,12 @@ TINY_OPTIONS = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with most of the dear tests first: what a process takes last, while the others have ended, is short."""
-    dear = Counter(item.path for item in items if any(item.iter_markers("slow")) or any(item.iter_markers("infra")))
+    """Files with the dearest tests first: what a process takes last, while the others have ended, is short."""
+    dear: defaultdict[Path, float] = defaultdict(float)
+    for item in items:
+        longest = item.get_closest_marker("timeout")
+        dear[item.path] += any(item.iter_markers("slow")) or any(item.iter_markers("infra"))
+        dear[item.path] += 0 if longest is None else longest.args[0] / 60
     items.sort(key=lambda item: -dear[item.path])
 
 
