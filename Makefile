@@ -70,8 +70,8 @@ test-all: install ## Run every test, those marked slow (seconds to minutes) or i
 test-wheel: install ## Build the wheel, install it elsewhere, run pools from an empty folder
 	$(BIN)/python tests/packaging/wheel_smoke.py --uv $(abspath $(UV))
 
-torture: install ## Kill, damage and fill up what can be; write the table of docs/operator/reliability.md (under an hour)
-	$(BIN)/python -m tests.torture --into docs/operator/reliability.md
+torture: install ## Kill, damage and fill up what can be; write the table of docs/operator/reliability.md (under an hour; SEED=7: those tries again)
+	$(BIN)/python -m tests.torture $(if $(SEED),--seed $(SEED)) --into docs/operator/reliability.md
 
 mutants: install ## Put faults into a copy of the code; the quick tests must fail for each (a quarter of an hour)
 	$(BIN)/python -m tests.mutants

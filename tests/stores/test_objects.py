@@ -642,6 +642,7 @@ def test_a_put_whose_answer_is_lost_is_no_other_writer(bucket: Bucket, tmp_path:
     objects = machine(tmp_path, "one")
     put(objects, "pools/toy.yaml", "text")
     put(objects, "pools/toy.yaml", "text 2")
+    assert fault.seen.count(("PUT", True)) == 1
     assert bucket.read("homes/mine/pools/toy.yaml") == b"text 2"
     fault.server.shutdown()
 

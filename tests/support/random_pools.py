@@ -17,7 +17,10 @@ Tables = dict[str, pl.DataFrame]
 
 REFERENCES = ("signals.icc", "signals.clip_score", "fused.sieve_clip")
 _TEXTS = ("reason", "licence", "drop_reason")
-VALUES = st.one_of(st.none(), st.just(float("nan")), st.sampled_from([0.0, -0.0, 0.25, 0.5, 1.0]), st.floats(-2, 2))
+VALUES = st.one_of(
+    st.none(), st.just(float("nan")), st.sampled_from([0.0, -0.0, 0.25, 0.5, 1.0]), st.floats(-2, 2),
+    st.sampled_from([float("inf"), float("-inf")]),
+)  # fmt: skip
 
 
 @st.composite

@@ -3,7 +3,9 @@
 make torture                          (or: python -m tests.torture --into docs/operator/reliability.md)
 python -m tests.torture --list
 python -m tests.torture --only tar --tries 500 --seed 7
-python -m tests.torture --only "takedown killed" --first 3 --tries 1      (one try again)
+python -m tests.torture --only "takedown killed" --seed 7 --first 3 --tries 1      (one try again)
+
+Each time another seed is drawn and printed, so that every night tries what no night before did; --seed repeats one.
 """
 
 import argparse
@@ -12,6 +14,7 @@ import multiprocessing
 import os
 import platform
 import re
+import secrets
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
@@ -121,7 +124,7 @@ def main() -> int:
     parser.add_argument("--tries", type=int, help="of each fault, in place of its own number")
     parser.add_argument("--quick", action="store_true", help="one short try of each, as in make test-all")
     parser.add_argument("--first", type=int, default=0, help="number of the first try, to repeat one")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, help="as printed, to repeat its tries; else one is drawn")
     parser.add_argument("--minutes", type=float, default=20.0, help="at most, for each fault")
     parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1), help="faults at a time")
     parser.add_argument("--into", type=Path, help="page to write the table into")
@@ -135,20 +138,22 @@ def main() -> int:
             print(f"{name}: {fault.full} tries ({fault.quick} in make test-all)")
         return 0
     console = Console(stderr=True)
+    seed = secrets.randbelow(1 << 32) if given.seed is None else given.seed
+    console.print(f"seed {seed}: --seed {seed} repeats these tries", highlight=False)
     bound = given.minutes * len(faults) / given.jobs
     console.print(f"{len(faults)} faults, {given.jobs} at a time, at most about {bound:.0f} minutes", highlight=False)
     outcomes = try_all(
         faults, lambda fault: given.tries or (1 if given.quick else fault.full), console,
-        jobs=given.jobs, seed=given.seed, minutes=given.minutes, first=given.first, is_quick=given.quick,
+        jobs=given.jobs, seed=seed, minutes=given.minutes, first=given.first, is_quick=given.quick,
     )  # fmt: skip
     facts = machine()
     where = ", ".join(f"{name} {value}" for name, value in facts.items() if name != "machine")
-    table = f"{markdown_table(outcomes)}\n\nSeed {given.seed}; {facts['machine']}; {where}."
+    table = f"{markdown_table(outcomes)}\n\nSeed {seed}; {facts['machine']}; {where}."
     print(table)
     if given.into is not None:
         write_page(given.into, table)
     if given.json is not None:
-        content: dict[str, Any] = {"seed": given.seed, **facts}
+        content: dict[str, Any] = {"seed": seed, **facts}
         content["faults"] = {
             name: {**asdict(outcome), "is_good": outcome.is_good} for name, outcome in outcomes.items()
         }

@@ -20,6 +20,7 @@ class Outcome:
     tries: int = 0
     rows_in: int | None = None
     rows_accounted: int | None = None  # kept, dropped or failed, each with its reason
+    faults_reached: int = 0  # planted faults that the code under test met: kills that came, damage that it read
     harmed_neighbours: int = 0  # rows, or files, that the fault was not about and that came out otherwise
     silent_waits: int = 0  # tries that outlived their time limit, or waited without a word
     faults_missed: int = 0  # tries whose fault nothing reported (a flipped bit that nobody saw)
@@ -36,9 +37,9 @@ class Outcome:
 
     @property
     def is_good(self) -> bool:
-        """Nothing lost, nothing harmed, nobody waiting, nothing missed, and at least one try."""
+        """Nothing lost, nothing harmed, nobody waiting, nothing missed, and at least one fault was reached."""
         bad = (self.lost_rows, self.harmed_neighbours, self.silent_waits, self.faults_missed, len(self.problems))
-        return self.tries > 0 and not any(bad)
+        return self.faults_reached > 0 and not any(bad)
 
     def count_rows(self, rows_in: int, rows_accounted: int) -> None:
         """Add the rows of a try."""
@@ -101,6 +102,8 @@ def tries_of(
             outcome.problems.append(f"try {number} of seed {seed}: {type(error).__name__}: {error}")
         outcome.seconds = time.monotonic() - begin
         on_try(outcome)
+    if not outcome.faults_reached:
+        outcome.problems.append(f"none of {outcome.tries} tries of seed {seed} reached the fault: they show nothing")
     return outcome
 
 
@@ -117,14 +120,24 @@ def try_by_name(
 
 def markdown_table(outcomes: dict[str, Outcome]) -> str:
     """The table of docs/operator/reliability.md."""
-    head = ["fault", "tries", "rows in", "rows accounted", "harmed neighbours", "silent waits", "missed", "outcome"]
+    head = [
+        "fault",
+        "tries",
+        "reached",
+        "rows in",
+        "rows accounted",
+        "harmed neighbours",
+        "silent waits",
+        "missed",
+        "outcome",
+    ]
     lines = ["| " + " | ".join(head) + " |", "|" + "|".join("---" for _ in head) + "|"]
     for name, outcome in outcomes.items():
         rows = [outcome.rows_in, outcome.rows_accounted]
         counted = [*rows, outcome.harmed_neighbours, outcome.silent_waits, outcome.faults_missed]
         cells = ["–" if number is None else f"{number:,}" for number in counted]
         words = outcome.sentence if outcome.is_good else f"**{len(outcome.problems)} problems** – {outcome.sentence}"
-        lines.append(f"| {name} | {outcome.tries} | " + " | ".join([*cells, words]) + " |")
+        lines.append(f"| {name} | {outcome.tries} | {outcome.faults_reached:,} | " + " | ".join([*cells, words]) + " |")
     return "\n".join(lines)
 
 

@@ -1,11 +1,12 @@
 """A few tries of every fault; `make torture` makes many."""
 
+import random
 from pathlib import Path
 
 import pytest
 
 from tests.torture.faults import disks, tars
-from tests.torture.outcome import all_faults, tries_of
+from tests.torture.outcome import Fault, Outcome, all_faults, tries_of
 
 FAULTS = {name: fault for name, fault in all_faults().items() if fault.quick}
 #: The other faults start processes, kill them, or run servers.
@@ -19,3 +20,14 @@ IN_THIS_PROCESS = {fault.name for module in (disks, tars) for fault in module.FA
 def test_nothing_is_lost_harmed_or_left_waiting(name: str, tmp_path: Path) -> None:
     outcome = tries_of(FAULTS[name], tmp_path, tries=FAULTS[name].quick, seed=0, is_quick=True)
     assert outcome.is_good, "\n".join([str(outcome), *outcome.problems])
+
+
+def test_a_fault_that_no_try_reaches_fails_its_row(tmp_path: Path) -> None:
+    def attempt(folder: Path, rng: random.Random, outcome: Outcome) -> None:
+        outcome.count_rows(3, 3)
+        outcome.faults_reached += folder.name == "0002"
+
+    fault = Fault("a kill that may come too late", "", attempt)
+    outcomes = [tries_of(fault, tmp_path / str(tries), tries=tries, seed=7) for tries in (2, 3)]
+    assert [outcome.is_good for outcome in outcomes] == [False, True]
+    assert outcomes[0].problems == ["none of 2 tries of seed 7 reached the fault: they show nothing"]

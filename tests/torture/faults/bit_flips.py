@@ -102,6 +102,7 @@ def flip_link(path: Path, rng: random.Random) -> int:
 
 def _count(outcome: Outcome, path: Path, bit: int, damages: list[Damage]) -> None:
     named = [damage for damage in damages if damage.path == path]
+    outcome.faults_reached += len(named)
     outcome.faults_missed += not named
     outcome.harmed_neighbours += len(damages) - len(named)
     assert named, f"bit {bit} of {path} turned over: verify named {[str(damage) for damage in damages]}"
@@ -178,6 +179,7 @@ def _repaired(folder: Path, rng: random.Random, outcome: Outcome) -> None:
     for pattern in [*patterns, "filtered/subsets/*.npy", "source/*.json"]:
         flip_bit(rng.choice(sorted(ctx.store.root.glob(pattern))).resolve(), rng)
     damages = verify_pool(ctx, tables_of(ctx), Silent()).damages
+    outcome.faults_reached += len(damages)
     assert len(damages) == 5, [str(damage) for damage in damages]
     left = repair_pool(ctx.settings, TARS, damages, progress=Silent())
     outcome.faults_missed += len(left)

@@ -85,6 +85,7 @@ def _full_store(folder: Path, rng: random.Random, outcome: Outcome) -> None:
         new_writes = write(2, new_rows)
         disk.resize(disk.used + rng.randrange(0, new_rows * 30))
         refused = [_check_refused(one, disk, outcome) for one in new_writes]
+        outcome.faults_reached += sum(refused)
         between = state()
         disk.resize(ROOM)
         for one, was_refused in zip(new_writes, refused, strict=True):
@@ -132,6 +133,7 @@ def _full_pool(folder: Path, rng: random.Random, outcome: Outcome) -> None:
             disk.resize(begun + int(share * need))
             refusals += _check_refused(lambda: _materialise_raw(settings), disk, outcome)
             assert not (left := _leftovers(disk.folder)), left
+        outcome.faults_reached += refusals
         disk.resize(ROOM)
         _materialise_raw(settings)
         found = _content(settings)
@@ -156,8 +158,9 @@ def _read_only_home(folder: Path, rng: random.Random, outcome: Outcome) -> None:
                 materialise_table(ctx, tables[name], shard, tables=tables)
         before = _content(settings)
         disk.make_read_only()
-        if not _check_refused(lambda: _materialise_raw(settings), disk, outcome):
-            outcome.faults_missed += 1
+        is_refused = _check_refused(lambda: _materialise_raw(settings), disk, outcome)
+        outcome.faults_reached += is_refused
+        outcome.faults_missed += not is_refused
         outcome.harmed_neighbours += _content(load_settings(settings.home, "embedded")) != before
         disk.resize(ROOM)
         _materialise_raw(settings)

@@ -67,6 +67,7 @@ def kill_at_points(
         waiting.remove(point)
         hit.append(point)
     outcome.tries += max(0, len(hit) - 1)
+    outcome.faults_reached += len(hit)
     check_end(home, ended.status, ended.is_late, ended.log, hit, outcome, undisturbed)
     return waiting
 
@@ -113,6 +114,7 @@ def at_random(pool: str, full: int, quick: int) -> Fault:
         else:
             ended, _ = home.begin("run")
         outcome.tries += max(0, len(kills) - 1)
+        outcome.faults_reached += len(kills)
         check_end(home, ended.status, ended.is_late, ended.log, kills, outcome, undisturbed)
 
     return Fault(

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -158,9 +159,12 @@ def jumping_clock(home: Path, *, seed: str, **given: object) -> dict[str, object
 
     rng, log, clock = random.Random(seed), home / "first.log", home / "clock"
     real, original = time.time, module.materialise_shards
+    jumps = 0  # to another day
 
     def jump() -> None:
+        nonlocal jumps
         offset = rng.choice((-DAY, 0, DAY))
+        jumps += offset != 0
         clock.write_text(f"{offset:+d}s\n")
         if not os.environ.get("FAKETIME_TIMESTAMP_FILE"):
             time.time = lambda: real() + offset
@@ -185,7 +189,7 @@ def jumping_clock(home: Path, *, seed: str, **given: object) -> dict[str, object
     write_tar(home / "tars" / f"{SHARDS:06d}.tar", rows)
     jump()
     run(home, log)
-    return {"statuses": [0], "logs": [log.read_text()]}
+    return {"statuses": [0], "logs": [log.read_text()], "jumps": jumps}
 
 
 def main() -> None:
@@ -259,6 +263,7 @@ def two_runs(folder: Path, rng: random.Random, outcome: Outcome) -> None:
     result = _tried("two_at_once", folder / "home", outcome)
     first, second = _logs(result)
     assert result["statuses"] == [0, 0], (first, second)
+    outcome.faults_reached += "waits for" in second
     outcome.silent_waits += "waits for `curate run` (pid " not in second
     assert second.splitlines()[-1] == "computed 0", second
     assert first.splitlines()[-1] == f"computed {SHARDS * 3 + 1}", first
@@ -271,6 +276,7 @@ def killed_while_another_waits(folder: Path, rng: random.Random, outcome: Outcom
     second = _logs(result)[1]
     statuses = result["statuses"]
     assert isinstance(statuses, list)
+    outcome.faults_reached += statuses[0] == -signal.SIGKILL
     assert statuses[1] == 0, second
     outcome.silent_waits += "waits for" not in second or "goes on" not in second
     _same(result, _undisturbed_like(folder), outcome)
@@ -281,6 +287,7 @@ def run_beside_the_ui(folder: Path, rng: random.Random, outcome: Outcome) -> Non
     shard = f"photos-{rng.randrange(SHARDS):06d}"
     result = _tried("beside_the_ui", folder / "home", outcome, shard=shard)
     first, second = _logs(result)
+    outcome.faults_reached += "computed" in second
     assert result["statuses"] == [0, 0], (first, second)
     _same(result, _undisturbed_like(folder), outcome)
 
@@ -288,6 +295,9 @@ def run_beside_the_ui(folder: Path, rng: random.Random, outcome: Outcome) -> Non
 def clock_jumps(folder: Path, rng: random.Random, outcome: Outcome) -> None:
     """What was made stays made, and a shard that comes is made, whatever the clock and the times of files are."""
     result = _tried("jumping_clock", folder / "home", outcome, extra_rows=1, seed=str(rng.random()))
+    jumps = result["jumps"]
+    assert isinstance(jumps, int)
+    outcome.faults_reached += jumps
     counts = [line for line in _logs(result)[0].splitlines() if line.startswith("computed")]
     assert counts == [f"computed {SHARDS * 3 + 1}", "computed 0", "computed 0", "computed 4"], counts
     expected = _undisturbed_like(folder)

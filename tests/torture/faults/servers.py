@@ -132,6 +132,7 @@ def slow_answers(folder: Path, rng: random.Random, outcome: Outcome) -> None:
             allowed |= {"robots_txt"} if url in {one.url("/a.jpg") for one in slow_robots} else set()
             assert row["status"] == "failed", f"{url}: {row}"
             assert row["reason"] in allowed, f"{url}: {row}"
+            outcome.faults_reached += 1
         else:
             position = sorted(good).index(f"/{name}")
             # A neighbour may run out of half a second on a busy machine, but never come out otherwise.
@@ -213,10 +214,12 @@ def hostile_urls(folder: Path, rng: random.Random, outcome: Outcome) -> None:
         reached = {one for one in touched if one != open_server.host and not is_public_address(one.rsplit(":", 1)[0])}
         assert open_server.host in touched, "the watch on connections sees nothing"
         assert not reached, f"connected to {sorted(reached)}"
+        outcome.faults_reached += len(moved.keys() & set(open_server.requests))  # redirects that were answered
         assert private.connections == 0, f"requests reached the private server: {private.requests}"
     for url, row in zip(urls, output.iter_rows(named=True), strict=True):
         if url in hostile:
             assert row["status"] == "failed", f"{url!r}: {row}"
+            outcome.faults_reached += 1
         else:
             outcome.harmed_neighbours += stored(folder, row) != image
 
@@ -242,6 +245,7 @@ def refusing_server(folder: Path, rng: random.Random, outcome: Outcome) -> None:
     with RawServer({path: shyly(path) for path in images}) as server:
         urls = [server.url(path) for path in images]
         output = downloaded(folder / "shy", urls, outcome, settings, [server.host], lines.append)
+    outcome.faults_reached += len(shy & refused)
     for path, row in zip(images, output.iter_rows(named=True), strict=True):
         outcome.harmed_neighbours += stored(folder / "shy", row) != images[path]
     outcome.silent_waits += not any("Retry-After" in line for line in lines)
@@ -250,6 +254,7 @@ def refusing_server(folder: Path, rng: random.Random, outcome: Outcome) -> None:
     with RawServer({path: reply(rng.choice([429, 503]), Retry_After=demand) for path in images}) as server:
         urls = [server.url(path) for path in images]
         output = downloaded(folder / "closed", urls, outcome, settings, [server.host], lines.append)
+        outcome.faults_reached += len(images.keys() & set(server.requests))
     given_up = {"download_http_429", "download_http_503", "download_rate_limited"}
     assert set(output["reason"]) <= given_up, output["reason"].to_list()
     outcome.silent_waits += not any("Retry-After" in line for line in lines)
@@ -287,6 +292,7 @@ def robots_texts(folder: Path, rng: random.Random, outcome: Outcome) -> None:
         assert output["reason"].to_list() == expected, list(zip(output["message"], expected, strict=True))
         for server, reason in zip(servers, expected, strict=True):
             assert ("/a.jpg" in server.requests) == (reason is None), server.requests
+            outcome.faults_reached += "/robots.txt" in server.requests
 
 
 FAULTS = [

@@ -54,6 +54,7 @@ def kill_at(
         # before the takedown is written down, and after it is done, `run` has nothing to finish
         command = rng.choice(["take_down", "run"]) if pending_path(home.home, TARS).is_file() else "take_down"
     outcome.tries += max(0, len(hit) - 1)
+    outcome.faults_reached += len(hit)
     check_end(home, ended.status, ended.is_late, ended.log, hit, outcome, undisturbed)
     left, certificates = home.traces(), home.certificates()
     after = f"after kills {' | '.join(hit)}, finished by {command}"

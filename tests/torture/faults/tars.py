@@ -17,6 +17,7 @@ from tests.support.hostile_sources import (
     Members,
     harmed,
     header_offsets,
+    kept_rows,
     pool_of,
     samples_by_shard,
     sound_members,
@@ -117,6 +118,8 @@ def _try_tar(
     rows = before[SHARD].height + more_rows
     missing = rows - after[SHARD].height
     covered = rows if missing <= 0 or stand_ins(after[SHARD]) else rows - missing
+    is_same_height = before[SHARD].height == after[SHARD].height
+    outcome.faults_reached += not is_same_height or kept_rows(before[SHARD]) != kept_rows(after[SHARD])
     outcome.count_rows(rows, covered - unaccounted(after[SHARD]))
     outcome.count_rows(before[NEIGHBOUR].height, after[NEIGHBOUR].height - unaccounted(after[NEIGHBOUR]))
     outcome.harmed_neighbours += harmed(before[SHARD], after[SHARD], changed)
@@ -145,6 +148,7 @@ def _no_tars_among_tars(folder: Path, rng: random.Random, outcome: Outcome) -> N
     outcome.faults_missed += sum(
         name not in named for name in ("x.tar", "photos-000003", *(f"{number:06d}.tar" for number in range(4, 8)))
     )
+    outcome.faults_reached += samples.height - registered.height  # a failed row for each that is none
     _compare_subsets(alone, ctx, outcome)
     lost = [sentence for name in ("filtered/ledger", "filtered/subsets") for sentence in _violations(ctx, name)]
     assert not lost, lost
@@ -180,6 +184,7 @@ def _any_csv(folder: Path, rng: random.Random, outcome: Outcome) -> None:
     outcome.harmed_neighbours += harmed(before, after, {f"a photo, of thing {place}"})
     assert after.height == before.height, (line, after["reason"].to_list())
     own, expected = after.row(place, named=True), _caption_of_line(line)
+    outcome.faults_reached += own["caption"] != before["caption"][place]
     assert own["caption"] == expected, (line, own)
     assert expected is not None or own["status"] != "kept", (line, own)
 
