@@ -161,7 +161,7 @@ def chain(home: Path) -> dict[str, Any]:
     from curation_assets.flow.freshness import materialise_table
     from curation_assets.flow.graph import tables_of
     from curation_assets.flow.parallel import materialise_shards
-    from curation_assets.selection.rows import PoolRows
+    from curation_assets.selection.ranges import whole_pool
     from curation_assets.stages.filtered.tables import cut_of, recipes_of
 
     ctx = context(home)
@@ -193,10 +193,9 @@ def chain(home: Path) -> dict[str, Any]:
     policy = next(one for one in policies_of(ctx) if one.name == "sieve_clip")
 
     def ledger() -> None:
-        rows, book = PoolRows.read(ctx.store), VersionBook(ctx.store, "embedded")
-        write_ledger(
-            rows, policy, folder / "sieve_clip.parquet", book, recipes=recipes_of(ctx), cut=cut_of(ctx, "sieve_clip")
-        )
+        book, cut = VersionBook(ctx.store, "embedded"), cut_of(ctx, "sieve_clip")
+        with whole_pool(ctx.store) as pool:
+            write_ledger(pool, policy, folder / "sieve_clip.parquet", book, recipes=recipes_of(ctx), cut=cut)
         write_versions(book, folder)
 
     def npy() -> int:

@@ -31,8 +31,19 @@ from curation_assets.numeric.sorting import stretches
 from curation_assets.selection.cut import PolicyCut
 from curation_assets.selection.judging import Judged, in_background, judge, multiplicity
 from curation_assets.selection.left_out import recorded_left_out
+from curation_assets.selection.part_by_part import JudgedPool, Pool, judge_pool
 from curation_assets.selection.policy import RANDOM, Policy, Prefilter
-from curation_assets.selection.rows import KEPT, STATES, PoolRows, Signal, Texts, enum_series, stored_order, uid_columns
+from curation_assets.selection.rows import (
+    KEPT,
+    STATES,
+    PoolRows,
+    Signal,
+    Texts,
+    enum_series,
+    rows_sha256,
+    stored_order,
+    uid_columns,
+)
 from curation_assets.stores.atomic import replacing
 from curation_assets.stores.columns import uid_texts
 from curation_assets.stores.parquet import parquet_footer, read_parquet
@@ -137,11 +148,15 @@ def _packed(policy: Policy, kept: pl.DataFrame) -> np.ndarray:
 
 
 def _ledger_rows(
-    judged: Judged, rows: PoolRows, signals: Sequence[str], version_ids: np.ndarray
+    judged: Judged, rows: PoolRows, signals: Sequence[str], version_ids: np.ndarray, whole: JudgedPool | None = None
 ) -> Callable[[slice], pl.DataFrame]:
-    """Consecutive rows of the ledger of one judged policy. `version_ids` (S,) per shard of `rows`."""
-    cuts = [cut.rank_by for cut in judged.cut.cuts]
-    decided_by, verdict = Texts(judged.step, cuts), Texts(judged.verdict, list(STATES))
+    """Consecutive rows of the ledger of one judged policy. `version_ids` (S,) per shard of `rows`.
+
+    `whole`: what `judged` is a part of.
+    """
+    cuts, used = [cut.rank_by for cut in judged.cut.cuts], {} if whole is None else whole.used
+    decided_by = Texts(judged.step, cuts, used.get("decided_by"))
+    verdict = Texts(judged.verdict, list(STATES), used.get("verdict"))
     policy_version = pl.Enum([judged.policy.version])
     ranked, seed = in_background(lambda: judged.rank), judged.policy.seed  # sorts while files are read
     recorded: dict[str, np.ndarray] = {}
@@ -178,29 +193,38 @@ def _ledger_rows(
 
 
 def write_ledger(
-    rows: PoolRows,
+    pool: Pool,
     policy: Policy,
     path: Path,
     book: VersionBook,
     *,
     recipes: Mapping[str, Sequence[str]],
     cut: PolicyCut | None = None,
-) -> Judged:
+) -> Judged | JudgedPool:
     """Judge a pool by `policy` (by a frozen `cut`, or one fitted now) and write its ledger, whole or not at all."""
-    rows = rows.without_signals()  # frees those of an earlier policy
-    rows_sha256 = in_background(lambda: rows.rows_sha256)
-    judged = judge(policy, rows, cut)
+    pool = pool.without_signals()  # frees those of an earlier policy
+    digest = in_background(rows_sha256, pool)
+    judged = judge_pool(policy, pool, cut)
     signals = recorded_signals(policy, recipes)
     read = {*signals, *map(reference_of, policy.tables)} - {RANDOM}
-    version_ids = book.version_ids(sorted(read) or ["raw.samples"], rows.shard.words)
-    rows_of = _ledger_rows(judged, rows, signals, version_ids)
+    version_ids = book.version_ids(sorted(read) or ["raw.samples"], next(pool.parts()).shard.words)
+
+    rows_of: Callable[[slice], pl.DataFrame]
+    if isinstance(judged, JudgedPool):
+
+        def rows_of(part: slice) -> pl.DataFrame:
+            some = judged.part(part)
+            return _ledger_rows(some, some.rows, signals, version_ids, judged)(slice(0, len(some.rows)))
+    else:
+        assert isinstance(pool, PoolRows), policy
+        rows_of = _ledger_rows(judged, pool, signals, version_ids)
     footer = {
         "policy": policy.recorded(),
         "cut": judged.cut.to_dict(),
         "profile": book.profile,
         "counts": judged.counts,
     }
-    write_rows(rows_of, len(rows), footer | {"rows_sha256": rows_sha256.result()}, path)
+    write_rows(rows_of, len(pool), footer | {"rows_sha256": digest.result()}, path)
     return judged
 
 
@@ -349,29 +373,36 @@ def replay(path: Path, store: ShardStore) -> np.ndarray:
     )
 
 
-def check_against_verdicts(judged: Judged, rows: PoolRows, verdicts_of: Callable[[str], pl.DataFrame]) -> None:
+def check_against_verdicts(
+    policy: Policy, judged: Iterable[Judged], verdicts_of: Callable[[str], pl.DataFrame]
+) -> None:
     """Compare with the verdict table of each shard, which was judged by itself: stale tables come to light.
 
-    `verdicts_of`: shard → sample_id, source_row, verdict, reason. Raises LedgerError.
+    `judged`: verdicts of whole shards. `verdicts_of`: shard → sample_id, source_row, verdict, reason. Raises
+    LedgerError.
     """
-    differing = 0
-    for shard in rows.shard.words:
-        mine = np.sort(rows.of_shard(shard))  # by id
-        here = pl.DataFrame(
-            [
-                pl.Series("uid_high", rows.uid_high[mine]),
-                pl.Series("uid_low", rows.uid_low[mine]),
-                enum_series("verdict", judged.verdict[mine], STATES),
-                Texts(judged.reason.codes[mine], judged.reason.words).series("reason"),
-            ]
-        ).with_columns(pl.col("verdict", "reason").cast(pl.String))
-        written = verdicts_of(shard).select(*uid_columns(), "source_row", "verdict", "reason")
-        written = written.sort("uid_high", "uid_low", "source_row")
-        differing += abs(written.height - here.height)
-        if not (written := written.drop("source_row")).equals(here) and written.height == here.height:
-            differing += int((written.hash_rows() != here.hash_rows()).sum())
+    differing = sum(_differing(one, shard, verdicts_of(shard)) for one in judged for shard in one.rows.shard.words)
     if differing:
         raise LedgerError(
-            f"ledger and filtered/{judged.policy.name} disagree in {differing} rows; the table was made from other "
+            f"ledger and filtered/{policy.name} disagree in {differing} rows; the table was made from other "
             f"values: materialise it again"
         )
+
+
+def _differing(judged: Judged, shard: str, verdicts: pl.DataFrame) -> int:
+    """In how many rows of a shard a verdict table disagrees."""
+    rows = judged.rows
+    mine = np.sort(rows.of_shard(shard))  # by id
+    here = pl.DataFrame(
+        [
+            pl.Series("uid_high", rows.uid_high[mine]),
+            pl.Series("uid_low", rows.uid_low[mine]),
+            enum_series("verdict", judged.verdict[mine], STATES),
+            Texts(judged.reason.codes[mine], judged.reason.words).series("reason"),
+        ]
+    ).with_columns(pl.col("verdict", "reason").cast(pl.String))
+    written = verdicts.select(*uid_columns(), "source_row", "verdict", "reason")
+    written = written.sort("uid_high", "uid_low", "source_row").drop("source_row")
+    if written.height == here.height and not written.equals(here):
+        return int((written.hash_rows() != here.hash_rows()).sum())
+    return abs(written.height - here.height)

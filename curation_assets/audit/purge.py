@@ -12,7 +12,7 @@ from curation_assets.audit.ledger import Ledger, LedgerError, ledger_facts, read
 from curation_assets.methods import oriented
 from curation_assets.selection.cut import PolicyCut
 from curation_assets.selection.judging import Judged, judge
-from curation_assets.selection.rows import PoolRows, uid_columns
+from curation_assets.selection.rows import PoolRows, rows_sha256, uid_columns
 from curation_assets.stores.columns import uid_texts
 from curation_assets.stores.parquet import scan_parquet
 from curation_assets.stores.shard_store import ShardStore
@@ -56,7 +56,7 @@ def write_purged(source: Path, target: Path, sample_ids: Collection[str]) -> Led
         pl.Series("margin", judged.margin).fill_nan(None),
     ).with_columns(pl.when(pl.col("rank") > 0).then(pl.col("rank")).alias("rank"))
     footer: dict[str, Any] = {"policy": ledger.policy.recorded(), "cut": cut.to_dict(), "profile": ledger.profile}
-    footer |= {"counts": judged.counts, "rows_sha256": rows.rows_sha256}
+    footer |= {"counts": judged.counts, "rows_sha256": rows_sha256(rows)}
     write_rows(lambda part: frame[part], frame.height, footer, target)
     return replace(ledger, frame=frame, cut=cut, counts=judged.counts)
 

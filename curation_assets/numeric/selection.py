@@ -5,14 +5,17 @@ value, has no rank and never passes. This is the package's one implementation (f
 outputs/report/compare.js is a port of it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 
 import numpy as np
 
 from curation_assets.numeric.identity import unit_interval_of
-from curation_assets.numeric.sorting import argsort_descending, stretches
+from curation_assets.numeric.sorting import argsort_descending, ordinals, stretches, values_of_ordinals
+
+BUCKET_BITS = 16  # values are counted by so many bits of their ordinal, highest first
+SORTED_AT_ONCE = 4_000_000  # values of one bucket that are held; a fuller one is counted by its next bits
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,37 @@ def _position_of_rank(values: np.ndarray, valued: int, rank: int) -> int:
     value = np.partition(values, ascending)[ascending]
     ties = np.flatnonzero(values == value)
     return int(ties[rank - 1 - int(np.count_nonzero(values > value))])
+
+
+def value_of_rank(parts: Callable[[], Iterable[np.ndarray]], rank: int) -> tuple[float, int]:
+    """The value of rank 1 … V, and how many are better, of V values (without NaN) that come part by part.
+
+    `parts` is gone through two times to five, in memory that does not grow with V: counts in buckets, then the values
+    of the bucket that holds the rank. Of zeros the sign is lost.
+    """
+    prefix, better = np.uint64(0), 0
+    for shift in map(np.uint64, range(64 - BUCKET_BITS, -1, -BUCKET_BITS)):
+        counts = np.zeros(1 << BUCKET_BITS, dtype=np.int64)
+        for values in parts():
+            found = _with_prefix(values, prefix, int(shift) + BUCKET_BITS)
+            bucket = (found >> shift) & np.uint64(len(counts) - 1)
+            counts += np.bincount(bucket.astype(np.int64), minlength=len(counts))
+        from_here = np.cumsum(counts[::-1])[::-1]  # values of a bucket and of better ones
+        last = int(np.flatnonzero(better + from_here >= rank)[-1])
+        better += int(from_here[last] - counts[last])
+        prefix = prefix << np.uint64(BUCKET_BITS) | np.uint64(last)
+        if shift and counts[last] <= SORTED_AT_ONCE:
+            held = np.sort(np.concatenate([_with_prefix(values, prefix, int(shift)) for values in parts()]))
+            prefix = held[len(held) - (rank - better)]
+            better += len(held) - int(np.searchsorted(held, prefix, side="right"))
+            break
+    return float(values_of_ordinals(np.array([prefix]))[0]), better
+
+
+def _with_prefix(values: np.ndarray, prefix: np.uint64, shift: int) -> np.ndarray:
+    """(M,) float64 → ordinals of those that are no NaN and whose bits from `shift` on are `prefix`."""
+    found = ordinals(values[~np.isnan(values)])
+    return found if shift == 64 else found[found >> np.uint64(shift) == prefix]
 
 
 def ranks(values: np.ndarray) -> np.ndarray:

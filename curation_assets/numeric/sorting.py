@@ -38,12 +38,12 @@ def argsort(keys: np.ndarray) -> np.ndarray:
     last bits, where there is no room for them, are looked at only in keys that agree in the others. Raises TypeError
     for another dtype.
     """
-    return _argsort(_ordinals(keys))
+    return _argsort(ordinals(keys))
 
 
 def argsort_descending(keys: np.ndarray) -> np.ndarray:
     """(N,) float64 → (N,) positions, largest first, NaN last, equal keys in order of position. Raises as `argsort`."""
-    ordinal = _ordinals(keys)
+    ordinal = ordinals(keys)
     np.invert(ordinal, out=ordinal)
     is_number = ~np.isnan(keys)
     highest = ordinal.max(where=is_number, initial=0)  # of -inf it is 2^52 below the largest number
@@ -93,7 +93,7 @@ def _in_mixed_runs(first_bits: np.ndarray, keys: np.ndarray) -> np.ndarray:
     return np.repeat(is_mixed, np.diff(starts, append=len(keys)))
 
 
-def _ordinals(keys: np.ndarray) -> np.ndarray:
+def ordinals(keys: np.ndarray) -> np.ndarray:
     """(N,) uint64 in the order of `keys`; NaN is first or last, by its sign."""
     if keys.dtype == np.float64:
         ordinal = (keys + 0.0).view(np.uint64)  # -0.0 + 0.0 = 0.0
@@ -105,6 +105,12 @@ def _ordinals(keys: np.ndarray) -> np.ndarray:
     else:
         raise TypeError(f"expected uint64 or float64 keys, got {keys.dtype}")
     return ordinal
+
+
+def values_of_ordinals(ordinal: np.ndarray) -> np.ndarray:
+    """The inverse of `ordinals` for float64: (N,) uint64 → (N,) float64."""
+    negative = ordinal >> np.uint64(63) == 0
+    return np.where(negative, ~ordinal, ordinal ^ np.uint64(1 << 63)).view(np.float64)
 
 
 def in_runs(ordered: np.ndarray) -> np.ndarray:

@@ -5,7 +5,8 @@ Verdict tables of shards, ledgers, plans and differences of policies are all jud
 """
 
 import hashlib
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,7 +21,7 @@ from curation_assets.numeric.sorting import STRETCH, gather, positions, stretche
 from curation_assets.selection.cut import Cut, PolicyCut, check_cut, kept_count
 from curation_assets.selection.left_out import remaining
 from curation_assets.selection.policy import Policy
-from curation_assets.selection.rows import DROPPED, FAILED, KEPT, STATES, PoolRows, Texts, code_type
+from curation_assets.selection.rows import DROPPED, FAILED, KEPT, STATES, Parted, PoolRows, Texts, code_type
 
 Result = TypeVar("Result")
 
@@ -118,6 +119,10 @@ class Judged:
                 np.negative(margin, where=self.step[part] == number, out=margin)
         return np.where(np.isfinite(margin), margin, np.nan)
 
+    def by_shards(self) -> Iterator["Judged"]:
+        """Itself, in parts of whole shards: one."""
+        yield self
+
     def frame(self) -> pl.DataFrame:
         """As a table (VERDICT_SCHEMA), rows in the order of raw/samples."""
         rows = self.rows
@@ -157,7 +162,7 @@ def judge(policy: Policy, rows: PoolRows, cut: PolicyCut | None = None) -> Judge
     counts = np.zeros((len(cut.cuts), 3), dtype=np.int64)
     for part in stretches(len(rows)):
         candidates = part.start + np.flatnonzero(rows.status[part] == KEPT)
-        for number, reached in enumerate(_cut_by_cut(policy, rows, _frozen(cut, rows), candidates)):
+        for number, reached in enumerate(_cut_by_cut(policy, rows, _frozen(cut.cuts, rows), candidates)):
             candidates, is_missing = reached.candidates, np.isnan(reached.values)
             step[candidates] = number
             below = candidates[np.flatnonzero(~(reached.passes | is_missing))]
@@ -319,11 +324,11 @@ def _fitted(policy: Policy, rows: PoolRows) -> _CutoffOf:
     return cutoff_of
 
 
-def _frozen(cut: PolicyCut, rows: PoolRows) -> _CutoffOf:
+def _frozen(cuts: Sequence[Cut], rows: PoolRows) -> _CutoffOf:
     """Every cut falls where it fell on the rows that it was fitted on."""
 
     def cutoff_of(number: int, candidates: np.ndarray, values: np.ndarray) -> Cutoff:
-        frozen = cut.cuts[number]
+        frozen = cuts[number]
         if frozen.threshold is None:
             return NOTHING
         threshold = oriented(frozen.rank_by, frozen.threshold)
@@ -334,27 +339,45 @@ def _frozen(cut: PolicyCut, rows: PoolRows) -> _CutoffOf:
     return cutoff_of
 
 
+def reaching(policy: Policy, rows: PoolRows, cuts: Sequence[Cut]) -> np.ndarray:
+    """(M,) rows, ascending, that the first cuts of a policy, frozen, let through."""
+    candidates = positions(rows.is_kept)
+    for reached in itertools.islice(_cut_by_cut(policy, rows, _frozen(cuts, rows), candidates), len(cuts)):
+        candidates = reached.passing
+    return candidates
+
+
 def _boundary_id(rows: PoolRows, reached: _Reached) -> str | None:
     last = reached.cutoff.last_tie
-    if last is None or last < 0:
-        return None
-    row = reached.candidates[last]
+    return None if last is None or last < 0 else id_at(rows, reached.candidates[last])
+
+
+def id_at(rows: PoolRows, row: int) -> str:
+    """The sample_id of a row."""
     return f"{int(rows.uid_high[row]):016x}{int(rows.uid_low[row]):016x}"
 
 
-def pool_fingerprint(rows: PoolRows, policy: Policy) -> str:
-    """sha256 over the ids that raw kept and, in their order, the values that the policy ranks by."""
+def pool_fingerprint(pool: Parted, policy: Policy) -> str:
+    """sha256 over the ids that raw kept and, in their order, the values that the policy ranks by.
+
+    `pool`: the rows without those that the policy leaves out.
+    """
     digest = hashlib.sha256()
-    parts = [(part, rows.status[part] == KEPT) for part in stretches(len(rows))]
-    for column in (rows.uid_high, rows.uid_low):
-        for part, kept in parts:
-            digest.update(column[part][kept].astype("<u8").data)
+
+    def update(column_of: Callable[[PoolRows], np.ndarray]) -> None:
+        for rows in pool.parts():
+            column = column_of(rows)
+            for part in stretches(len(rows)):
+                kept = column[part][rows.status[part] == KEPT]
+                if kept.dtype == np.float64:
+                    kept = np.where(np.isnan(kept), np.nan, kept + 0.0)
+                digest.update(kept.astype(kept.dtype.newbyteorder("<")).data)
+
+    update(lambda rows: rows.uid_high)
+    update(lambda rows: rows.uid_low)
     for rank_by in sorted({step.rank_by for step in policy.steps}):
-        column = rows.signal(rank_by, policy.seed).values
         digest.update(f"\0{rank_by}\0".encode())
-        for part, kept in parts:
-            values = column[part][kept]
-            digest.update(np.where(np.isnan(values), np.nan, values + 0.0).astype("<f8").data)
+        update(lambda rows, rank_by=rank_by: rows.signal(rank_by, policy.seed).values)  # type: ignore[misc]
     return digest.hexdigest()
 
 

@@ -3,11 +3,11 @@
 import hashlib
 import json
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import polars as pl
@@ -40,7 +40,7 @@ DROP_REASON = "drop_reason"
 RECENT_BYTES = 256 << 20  # of signals that are kept for the next reader
 ROWS_AT_ONCE = 400_000  # of a signal, while it is read
 
-#: Rows whose sample another shard has already; see stages/filtered/tables.py.
+REPEATED = "duplicate_across_shards"  # why a row is dropped whose sample an earlier one has
 
 
 def uid_columns(column: str = "sample_id") -> list[pl.Expr]:
@@ -63,6 +63,7 @@ class Texts:
 
     codes: np.ndarray
     words: list[str]
+    whole: list[str] | None = None  # of a part of a column: what `used` is of all of it
 
     @classmethod
     def of(cls, column: pl.Series) -> "Texts":
@@ -79,6 +80,8 @@ class Texts:
     @cached_property
     def used(self) -> list[str]:
         """The words that occur, sorted."""
+        if self.whole is not None:
+            return self.whole
         return sorted({self.words[code] for code in np.flatnonzero(counts_of(self.codes, len(self.words))).tolist()})
 
     def series(self, name: str, part: slice = slice(None)) -> pl.Series:
@@ -147,9 +150,25 @@ class Signal:
         return sum(column.nbytes for column in (self.values, self.reasons.codes, *(self.scores or {}).values(), *more))
 
 
+class Columns(Protocol):
+    """Columns that lie in the order of some rows already."""
+
+    def signal(self, reference: str, seed: int = 0, needs_reasons: bool = True) -> Signal:
+        """As `PoolRows.signal`."""
+        ...
+
+    def scores(self, reference: str) -> Mapping[str, np.ndarray]:
+        """As `PoolRows.scores`, float32."""
+        ...
+
+    def texts(self, asset: str, name: str) -> Texts:
+        """As `PoolRows.texts`."""
+        ...
+
+
 @dataclass(frozen=True)
-class _StoredRows:
-    """Rows of raw/samples as stored, shard after shard. `sorted` frees them one by one: they are large."""
+class StoredRows:
+    """Rows of raw/samples in any order, such as stored. `sorted` frees them one by one: they are large."""
 
     columns: dict[str, np.ndarray]  # uid_high, uid_low, shard, source_row, status, reason; (N,) each
     reasons: list[str]
@@ -169,7 +188,7 @@ class _StoredRows:
         }
 
 
-def _stored_rows(store: ShardStore, shards: Sequence[str]) -> _StoredRows:
+def _stored_rows(store: ShardStore, shards: Sequence[str]) -> StoredRows:
     """Identities and states of shards. Raises MissingTableError where one is missing, or none is named."""
     paths = store.checked_paths(SAMPLES, shards)
     manifests = (store.manifest(SAMPLES, shard) for shard in shards)
@@ -190,7 +209,7 @@ def _stored_rows(store: ShardStore, shards: Sequence[str]) -> _StoredRows:
     texts = reasons.texts()
     shard = np.repeat(np.arange(len(shards), dtype=code_type(len(shards))), lengths)
     columns = {"uid_high": high, "uid_low": low, "shard": shard, "source_row": source_row, "status": status}
-    return _StoredRows({**columns, "reason": texts.codes}, texts.words)
+    return StoredRows({**columns, "reason": texts.codes}, texts.words)
 
 
 def _read_states(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, list[str]]:
@@ -203,6 +222,14 @@ def _read_states(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.nda
     status = np.array([STATES.index(word) for word in words] or [0], dtype=np.int8)[codes]
     ids = hex_column(table.column("sample_id")).reshape(-1, 2)
     return ids, integer_column(table.column("source_row")), status, *coded_column(table.column("reason"))
+
+
+class Parted(Protocol):
+    """Rows sorted by ROW_ORDER in one part or several, which can be gone through again and again."""
+
+    def parts(self) -> Iterator["PoolRows"]:
+        """One at least."""
+        ...
 
 
 @dataclass
@@ -223,6 +250,8 @@ class PoolRows:
     shards: tuple[str, ...] | None = None  # None: all of the pool
     #: What a policy leaves out before its first cut, as its ledger recorded it; None: read from the pool's tables.
     recorded_left_out: Texts | None = None
+    #: Of a part of a pool on disk (selection/ranges.py), which has no `stored_order`; None: read from the tables.
+    columns: Columns | None = None
     _signals: dict[str, Signal] = field(default_factory=dict)
     _recent: OrderedDict[str, tuple[_State, Signal]] | None = None  # shared by all that read the same pool whole
 
@@ -232,19 +261,24 @@ class PoolRows:
     @classmethod
     def read(cls, store: ShardStore, shards: Sequence[str] | None = None) -> "PoolRows":
         """Read raw/samples, of all shards or those named; repeats are dropped. Raises MissingTableError."""
-        rows = cls.with_repeats(store) if shards is None else cls._read(store, tuple(sorted(shards)))
+        rows = cls.with_repeats(store, shards)
         if store.table_path(DUPLICATES).is_file():
-            rows._drop(rows._positions_of(store.read(DUPLICATES)))
-        rows._drop(rows.repeats())
+            recorded = store.scan(DUPLICATES)
+            if shards is not None:
+                recorded = recorded.filter(pl.col("shard").is_in(shards))
+            rows._drop(rows._positions_of(recorded.select(ROW_KEY).collect()))
+        rows.drop_repeats()
         return rows
 
     @classmethod
-    def with_repeats(cls, store: ShardStore) -> "PoolRows":
+    def with_repeats(cls, store: ShardStore, shards: Sequence[str] | None = None) -> "PoolRows":
         """All of raw/samples as it is: a sample in several rows is kept in each. Raises MissingTableError.
 
         The rows of the last pool that was read whole are kept (some 30 B each) for the next policy to be judged, and
         with them the signals that were read last.
         """
+        if shards is not None:
+            return cls._read(store, tuple(sorted(shards)))
         state = _state_of(store, SAMPLES)
         cached = _last.get("pool")
         if cached is None or cached[0] != state:
@@ -287,12 +321,20 @@ class PoolRows:
         signals = {key: one for key, one in self._signals.items() if not key.startswith(f"{RANDOM}:")}  # of kept rows
         return replace(self, status=status, raw_reason=Texts(codes, list(code_of)), _signals=signals)
 
+    def drop_repeats(self) -> None:
+        """Of a sample that raw kept in several rows, only the first stays kept."""
+        self._drop(self.repeats())
+
+    def parts(self) -> Iterator["PoolRows"]:
+        """These rows: of a larger pool (selection/ranges.py) there are several parts."""
+        yield self
+
     def _drop(self, repeats: np.ndarray) -> None:
         repeats = repeats[self.status[repeats] == KEPT]
         if len(repeats):
-            words = [*self.raw_reason.words, "duplicate_across_shards"]
+            words = list(dict.fromkeys([*self.raw_reason.words, REPEATED]))
             status, codes = self.status.copy(), self.raw_reason.codes.astype(code_type(len(words)))
-            status[repeats], codes[repeats] = DROPPED, len(words) - 1
+            status[repeats], codes[repeats] = DROPPED, words.index(REPEATED)
             self.status, self.raw_reason = status, Texts(codes, words)
 
     def _positions_of(self, keys: pl.DataFrame) -> np.ndarray:
@@ -324,21 +366,6 @@ class PoolRows:
         first, end = np.searchsorted(self.uid_high, high), np.searchsorted(self.uid_high, high, side="right")
         return int(first + np.searchsorted(self.uid_low[first:end], low, side="right"))
 
-    @cached_property
-    def rows_sha256(self) -> str:
-        """Which rows these are, in which order: 64 hex digits over ids, shards and source rows."""
-        digest = hashlib.sha256(json.dumps(self.shard.words).encode())
-        columns = {
-            np.uint64: (self.uid_high, self.uid_low),
-            np.int32: (self.shard.codes,),
-            np.int64: (self.source_row,),
-        }
-        for kind, some in columns.items():
-            for column in some:
-                for part in stretches(len(self)):
-                    digest.update(np.ascontiguousarray(column[part], dtype=kind).data)
-        return digest.hexdigest()
-
     @property
     def is_kept(self) -> np.ndarray:
         """(N,) bool: raw kept the row, so policies judge it."""
@@ -364,6 +391,8 @@ class PoolRows:
 
     def _recent_signal(self, reference: str, needs_reasons: bool = True) -> Signal:
         """A signal as its tables have it now: a policy's cut, verdicts and ledger read the same ones."""
+        if self.columns is not None:
+            return self.columns.signal(reference, needs_reasons=needs_reasons)
         if self._recent is None:
             return self._read_signal(reference, needs_reasons)
         state = _state_of(self.store, table_of(reference))
@@ -383,6 +412,8 @@ class PoolRows:
         signal = self._signals.get(reference)
         if reference == RANDOM or (signal is not None and signal.scores is not None):
             return {} if signal is None or signal.scores is None else signal.scores
+        if self.columns is not None:
+            return self.columns.scores(reference)
         asset = table_of(reference)
         if self.store.table_path(asset).is_file():
             frame = self._aligned(asset, self._scan(asset).collect())
@@ -416,6 +447,8 @@ class PoolRows:
 
     def texts(self, asset: str, name: str) -> Texts:
         """A column of few texts of a table of shards, in our order. Raises StoreError where rows that raw kept miss."""
+        if self.columns is not None:
+            return self.columns.texts(asset, name)
         coded = _Coded(len(self))
         for rows, frame, lacking in self._parts(asset, [name]):
             if (self.status[lacking] == KEPT).any():
@@ -431,6 +464,9 @@ class PoolRows:
         return self._aligned(asset, frame)[name][self.order]
 
     def _random(self, seed: int) -> Signal:
+        if self.columns is not None:
+            values = np.where(self.is_kept, self.columns.signal(RANDOM, seed, needs_reasons=False).values, np.nan)
+            return Signal(values, Texts.none(len(self)))
         values = np.full(len(self), np.nan)
         kept = self.is_kept
         ids = uid_texts(self.uid_high[kept], self.uid_low[kept])
@@ -556,6 +592,23 @@ class PoolRows:
             .otherwise(pl.col("reason").cast(pl.String))
             .alias("reason")
         )
+
+
+def rows_sha256(pool: Parted) -> str:
+    """Which rows these are, in which order: 64 hex digits over ids, shards and source rows."""
+    digest = hashlib.sha256(json.dumps(next(iter(pool.parts())).shard.words).encode())
+    columns: list[tuple[type[np.generic], Callable[[PoolRows], np.ndarray]]] = [
+        (np.uint64, lambda rows: rows.uid_high),
+        (np.uint64, lambda rows: rows.uid_low),
+        (np.int32, lambda rows: rows.shard.codes),
+        (np.int64, lambda rows: rows.source_row),
+    ]
+    for kind, column_of in columns:
+        for rows in pool.parts():
+            column = column_of(rows)
+            for part in stretches(len(column)):
+                digest.update(np.ascontiguousarray(column[part], dtype=kind).data)
+    return digest.hexdigest()
 
 
 def stored_order(codes: np.ndarray, source_row: np.ndarray, shards: int) -> np.ndarray:

@@ -148,13 +148,15 @@ def test_a_verdict_table_that_says_otherwise_is_found(ctx: PoolContext) -> None:
     rows = PoolRows.read(ctx.store)
     policy = read_ledger(ledger_path(ctx.store, "icc")).policy
     verdicts = ctx.store.scan("filtered/icc").collect()
-    check_against_verdicts(judge(policy, rows), rows, lambda shard: verdicts.filter(pl.col("shard") == shard))
+    check_against_verdicts(policy, [judge(policy, rows)], lambda shard: verdicts.filter(pl.col("shard") == shard))
     is_first = pl.int_range(pl.len()) == 5
     other = verdicts.with_columns(pl.when(is_first).then(pl.lit("other")).otherwise("reason").alias("reason"))
     with pytest.raises(LedgerError, match="disagree in 1 rows"):
-        check_against_verdicts(judge(policy, rows), rows, lambda shard: other.filter(pl.col("shard") == shard))
+        check_against_verdicts(policy, [judge(policy, rows)], lambda shard: other.filter(pl.col("shard") == shard))
     with pytest.raises(LedgerError, match="disagree in 1 rows"):
-        check_against_verdicts(judge(policy, rows), rows, lambda shard: verdicts[1:].filter(pl.col("shard") == shard))
+        check_against_verdicts(
+            policy, [judge(policy, rows)], lambda shard: verdicts[1:].filter(pl.col("shard") == shard)
+        )
 
 
 def test_ledgers_open_in_duckdb_with_readable_ids(ctx: PoolContext) -> None:
@@ -224,7 +226,7 @@ def test_a_ledger_holds_what_judging_row_by_row_gives_and_replays(
     verdicts = pl.DataFrame(slow.verdicts, schema={**VERDICT_SCHEMA, "rank": pl.UInt32})
     path = store.root / "p.parquet"
     judged = write_ledger(rows, policy, path, VersionBook(store, "embedded"), recipes={})
-    check_against_verdicts(judged, rows, lambda shard: verdicts.filter(pl.col("shard") == shard))
+    check_against_verdicts(policy, judged.by_shards(), lambda shard: verdicts.filter(pl.col("shard") == shard))
     frame = read_ledger(path).frame
     # Exactly one terminal verdict per input row, with a reason exactly where it is not kept.
     assert frame.select("shard", "source_row").n_unique() == frame.height == samples.height

@@ -26,8 +26,10 @@ from curation_assets.flow.frozen import frozen_notes
 from curation_assets.flow.table import Fit, Folder, Shown, Table, TableCheck, Together
 from curation_assets.numeric.identity import sorted_uids
 from curation_assets.selection.cut import PolicyCut, cut_frame, cut_of_frame
-from curation_assets.selection.judging import fit_cut, judge, multiplicity
+from curation_assets.selection.judging import judge, multiplicity
+from curation_assets.selection.part_by_part import fit_pool_cut
 from curation_assets.selection.policy import RANDOM, Policy
+from curation_assets.selection.ranges import ranges_with_repeats, whole_pool
 from curation_assets.selection.rows import DROP_REASON, ROW_KEY, PoolRows, uid_columns
 from curation_assets.stores.columns import by_shard, uid_texts
 from curation_assets.stores.denylist import COLUMNS, Denylist
@@ -114,7 +116,8 @@ def recipes_of(ctx: PoolContext) -> dict[str, tuple[str, ...]]:
 
 def _cut_table(policy: Policy) -> Table:
     def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
-        return cut_frame(fit_cut(policy, PoolRows.read(ctx.store)))
+        with whole_pool(ctx.store, ctx.progress) as pool:
+            return cut_frame(fit_pool_cut(policy, pool))
 
     return Table(
         name=f"filtered/{policy.name}_cut",
@@ -177,18 +180,23 @@ def _duplicates(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     known = pl.DataFrame(schema=schema)
     if unchanged and before is not None:
         known = ctx.store.read(DUPLICATES).filter(pl.col("shard").is_in(unchanged)).select(*schema)
-    rows = PoolRows.with_repeats(ctx.store)
+    with ranges_with_repeats(ctx.store, ctx.progress) as ranges:
+        shared = pl.concat([_repeats(rows) for rows in ranges])
+    counting = shared.join(known, on=ROW_KEY, how="anti").sort(~pl.col("shard").is_in(unchanged), *ROW_KEY)
+    return pl.concat([known, counting.filter(~pl.col("sample_id").is_first_distinct())]).sort(*ROW_KEY)
+
+
+def _repeats(rows: PoolRows) -> pl.DataFrame:
+    """All rows of samples that raw kept in several."""
     repeated = rows.repeats(first_too=True)
-    shared = pl.DataFrame(
+    return pl.DataFrame(
         {
             "sample_id": uid_texts(rows.uid_high[repeated], rows.uid_low[repeated]),
             "shard": [rows.shard.words[code] for code in rows.shard.codes[repeated]],
             "source_row": rows.source_row[repeated],
         },
-        schema=schema,
+        schema={"sample_id": pl.String, "shard": pl.String, "source_row": pl.Int64},
     )
-    counting = shared.join(known, on=ROW_KEY, how="anti").sort(~pl.col("shard").is_in(unchanged), *ROW_KEY)
-    return pl.concat([known, counting.filter(~pl.col("sample_id").is_first_distinct())]).sort(*ROW_KEY)
 
 
 def kept_ids(ctx: PoolContext, policy_name: str) -> list[str]:
@@ -241,17 +249,12 @@ def _verdicts(ctx: PoolContext, policy_name: str, shard: str) -> pl.DataFrame:
 
 
 def _ledger(ctx: PoolContext, folder: Path) -> None:
-    rows, book = PoolRows.read(ctx.store), VersionBook(ctx.store, ctx.profile.name)
-    for policy in policies_of(ctx):
-        judged = write_ledger(
-            rows,
-            policy,
-            folder / f"{policy.name}.parquet",
-            book,
-            recipes=recipes_of(ctx),
-            cut=cut_of(ctx, policy.name),
-        )
-        check_against_verdicts(judged, rows, functools.partial(_verdicts, ctx, policy.name))
+    book, recipes = VersionBook(ctx.store, ctx.profile.name), recipes_of(ctx)
+    with whole_pool(ctx.store, ctx.progress) as pool:
+        for policy in policies_of(ctx):
+            path, cut = folder / f"{policy.name}.parquet", cut_of(ctx, policy.name)
+            judged = write_ledger(pool, policy, path, book, recipes=recipes, cut=cut)
+            check_against_verdicts(policy, judged.by_shards(), functools.partial(_verdicts, ctx, policy.name))
     write_versions(book, folder)
 
 

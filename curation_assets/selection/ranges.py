@@ -1,0 +1,456 @@
+"""A pool of more rows than fit into memory, sorted by sample_id in columns on disk, and read part by part.
+
+The rows of a group of shards are sorted by id into files of the group's own (`spill`, a plain function of a folder and
+shards). Ranges of ids, each a stretch of every group's rows, are then sorted one by one and appended to the pool's
+columns (docs/decisions/0082). A signal takes the same way when it is first read. Codes of reasons and shards are of
+words that hold for the whole pool.
+"""
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from curation_assets.core.disk import DiskError
+from curation_assets.core.progress import ProgressReporter, Silent
+from curation_assets.core.table_names import SAMPLES, table_of
+from curation_assets.numeric.sorting import gather, stretches
+from curation_assets.selection.policy import RANDOM
+from curation_assets.selection.rows import PoolRows, Signal, StoredRows, Texts, code_type, counts_of, stored_order
+from curation_assets.stores.atomic import naming_refusals, remove_path, remove_stale
+from curation_assets.stores.shard_store import ShardStore
+from curation_assets.stores.temporary import temporary_path
+
+ROWS_IN_MEMORY = 14_000_000  # of a pool that is read whole
+GROUP_ROWS = 2_000_000  # of shards that are sorted together
+PART_ROWS = 4_000_000  # of a part that is read at once, and of a range of ids that is sorted at once
+SAMPLED = 1024  # every so manieth id of a group serves to choose the ranges
+#: Bytes a row of what is written here: the rows twice and their order; a signal twice.
+_ROWS_BYTES, _SIGNAL_BYTES = 64, 20
+
+_ROWS, _WORDS = "rows", "words.json"
+Contents = Mapping[str, np.ndarray | Texts]
+Wanted = tuple[str | int, ...]  # what is read of a group: its rows, a signal, its scores, or texts
+
+
+@contextmanager
+def whole_pool(store: ShardStore, progress: ProgressReporter | None = None) -> Iterator["PoolRows | SortedPool"]:
+    """All rows of a pool, repeats dropped: in memory where they fit; else sorted on disk, until the block ends.
+
+    Raises MissingTableError, DiskError where there is no room.
+    """
+    groups, rows = _groups(store)
+    if rows <= ROWS_IN_MEMORY:
+        yield PoolRows.read(store)
+        return
+    with _folder(store) as folder:
+        pool = SortedPool(store, folder, groups, rows, progress or Silent())
+        pool.sort()
+        yield pool
+
+
+@contextmanager
+def ranges_with_repeats(store: ShardStore, progress: ProgressReporter | None = None) -> Iterator[Iterator[PoolRows]]:
+    """All rows of a pool as they are, sorted, in ranges of ids: all rows of a sample are in one.
+
+    Raises as `whole_pool`.
+    """
+    groups, rows = _groups(store)
+    if rows <= ROWS_IN_MEMORY:
+        yield iter([PoolRows.with_repeats(store)])
+        return
+    with _folder(store) as folder:
+        pool = SortedPool(store, folder, groups, rows, progress or Silent())
+        yield (rows for rows, _ in pool.ranges(is_dropping=False))
+
+
+def _groups(store: ShardStore) -> tuple[list[tuple[str, ...]], int]:
+    """Shards that follow each other, up to some GROUP_ROWS rows of them; and how many rows all have."""
+    groups: list[tuple[str, ...]] = []
+    total = size = 0
+    for shard in store.partitions(SAMPLES):
+        manifest = store.manifest(SAMPLES, shard)
+        count = 0 if manifest is None else manifest.row_count
+        size, total = size + count, total + count
+        if groups and size <= GROUP_ROWS:
+            groups[-1] = (*groups[-1], shard)
+        else:
+            groups.append((shard,))
+            size = count
+    return groups, total
+
+
+@contextmanager
+def _folder(store: ShardStore) -> Iterator[Path]:
+    """A new folder beside the pool's tables, removed at the end; what a killed process left is removed now."""
+    target = store.root / "sorted_rows"
+    remove_stale(target)
+    folder = temporary_path(target)
+    with naming_refusals(store.root):
+        folder.mkdir(parents=True)
+        try:
+            yield folder
+        finally:
+            remove_path(folder)
+
+
+# -- one group of shards ----------------------------------------------------------------------------------------------
+
+
+def spill(root: Path, shards: Sequence[str], place: Path, wanted: Wanted) -> None:
+    """Write what is `wanted` of some shards of the pool at `root` into `place`, in the order of their ids.
+
+    Rows come first: (ROWS, whether repeats are dropped). Then, any number of times and in any order:
+    ("signal" or "values", reference, seed), ("scores", reference), ("texts", table, column).
+    """
+    store = ShardStore(root)
+    kind, *which = wanted
+    contents: Contents
+    if kind == _ROWS:
+        rows = PoolRows.read(store, shards) if which[0] else PoolRows.with_repeats(store, shards)
+        contents = {
+            "uid_high": rows.uid_high, "uid_low": rows.uid_low, "shard": rows.shard.codes,
+            "source_row": rows.source_row, "status": rows.status, "reason": rows.raw_reason,
+        }  # fmt: skip
+    else:
+        contents = _contents(_rows_at(store, shards, place), str(kind), *which)
+    folder = place / _named(wanted)
+    folder.mkdir(parents=True)
+    words = {name: column.words if isinstance(column, Texts) else None for name, column in contents.items()}
+    for name, column in contents.items():
+        np.save(folder / f"{name}.npy", column.codes if isinstance(column, Texts) else column, allow_pickle=False)
+    (folder / _WORDS).write_text(json.dumps(words))  # in the order of the columns
+
+
+def _rows_at(store: ShardStore, shards: Sequence[str], place: Path) -> PoolRows:
+    """Rows that were spilled."""
+    found = _Spilled(place / _ROWS)
+    columns = SimpleNamespace(**{name: found.read(name) for name in found.names})
+    order = stored_order(columns.shard, columns.source_row, len(shards))
+    return PoolRows(
+        store, columns.uid_high, columns.uid_low, Texts(columns.shard, list(shards)), columns.source_row,
+        columns.status, Texts(columns.reason, found.words["reason"]), order, tuple(shards),
+    )  # fmt: skip
+
+
+def _contents(rows: PoolRows, kind: str, *which: Any) -> Contents:
+    if kind == "texts":
+        asset, name = which
+        return {name: replace(rows, shards=_there(rows, asset)).texts(asset, name)}
+    reference, *seed = which
+    if reference != RANDOM:
+        rows = replace(rows, shards=_there(rows, table_of(reference)))
+        if not rows.shards:
+            return {} if kind != "signal" else {"reasons": Texts(np.zeros(len(rows), dtype=np.int8), ["no_row"])}
+    if kind == "scores":
+        return rows.scores(reference, np.float32)
+    if kind == "values":
+        return {"values": rows.values(reference, *seed)}
+    signal = rows.signal(reference, *seed)
+    drop_reasons = {} if signal.drop_reasons is None else {"drop_reasons": signal.drop_reasons}
+    return {"values": signal.values, "reasons": signal.reasons, **drop_reasons}
+
+
+def _there(rows: PoolRows, asset: str) -> tuple[str, ...]:
+    """Shards of a group that a table has; all of them where it is one file."""
+    whole = rows.store.table_path(asset).is_file()
+    return tuple(one for one in rows.shard.words if whole or rows.store.table_path(asset, one).is_file())
+
+
+def _named(wanted: Wanted) -> str:
+    return "-".join(str(one).replace("/", ".") for one in (wanted[:1] if wanted[0] == _ROWS else wanted))
+
+
+class _Spilled:
+    """What `spill` wrote of one group."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        words: dict[str, list[str] | None] = json.loads((folder / _WORDS).read_text())
+        self.names = list(words)
+        self.words = {name: some for name, some in words.items() if some is not None}
+
+    def read(self, name: str, part: slice = slice(None)) -> np.ndarray:
+        """(n,) some rows of a column."""
+        return np.array(np.load(self.folder / f"{name}.npy", mmap_mode="r")[part])
+
+
+# -- the whole pool ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of all rows, a file of numbers."""
+
+    path: Path
+    kind: np.dtype[Any]
+    words: list[str] | None = None
+
+    def read(self, part: slice, mode: Any = "r") -> np.ndarray:
+        """(n,) some rows, as the disk has them: what is not looked at is not read."""
+        start, size = part.start * self.kind.itemsize, part.stop - part.start
+        return np.asarray(np.memmap(self.path, self.kind, mode, start, (size,))) if size else np.zeros(0, self.kind)
+
+    def append(self, values: np.ndarray) -> None:
+        """Rows that follow those which are there."""
+        with self.path.open("ab") as file:
+            file.write(np.ascontiguousarray(values, dtype=self.kind).data)
+
+
+@dataclass
+class SortedPool:
+    """The rows of a pool in ROW_ORDER, in columns on disk; `parts` are `PoolRows` without the order as stored."""
+
+    store: ShardStore
+    folder: Path
+    groups: list[tuple[str, ...]]
+    row_count: int
+    progress: ProgressReporter
+    shards: list[str] = field(init=False)
+    _bounds: np.ndarray = field(init=False)  # (R + 1, G) where each range begins in each group
+    _tables: dict[Wanted, dict[str, Column]] = field(default_factory=dict)
+    _used_shards: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.shards = [shard for group in self.groups for shard in group]
+
+    def __len__(self) -> int:
+        return self.row_count
+
+    def sort(self) -> None:
+        """Sort the rows into `folder`, repeats dropped: first of all."""
+        used = np.zeros(len(self.shards), dtype=np.int64)
+        table: dict[str, Column] = {}
+        words: list[str] = []
+        for number, (rows, order) in enumerate(self.ranges(is_dropping=True)):
+            rows.drop_repeats()
+            if len(rows.raw_reason.words) >= len(words):  # a range without repeats lacks their reason, the last one
+                words = rows.raw_reason.words
+            used += counts_of(rows.shard.codes, len(used))
+            for name, values in self._columns_of(rows).items():
+                kind = np.dtype(code_type(len(words) + 1)) if name == "reason" else values.dtype
+                table.setdefault(name, Column(self.folder / name, kind)).append(values)
+            Column(self.folder / f"order{number}", order.dtype).append(order)
+        self._tables[_ROWS,] = table | {"reason": replace(table["reason"], words=words)}
+        self._used_shards = [self.shards[number] for number in np.flatnonzero(used)]
+
+    @staticmethod
+    def _columns_of(rows: PoolRows) -> dict[str, np.ndarray]:
+        return {
+            "uid_high": rows.uid_high, "uid_low": rows.uid_low, "shard": rows.shard.codes,
+            "source_row": rows.source_row, "status": rows.status, "reason": rows.raw_reason.codes,
+        }  # fmt: skip
+
+    def ranges(self, is_dropping: bool) -> Iterator[tuple[PoolRows, np.ndarray]]:
+        """Sorted rows of one range of ids after the other, and (n,) their positions in the groups' rows of it.
+
+        `is_dropping`: repeats within a group of shards are dropped, and those that are recorded.
+        """
+        self._spill((_ROWS, is_dropping), _ROWS_BYTES)
+        spilled = [_Spilled(self._place(number) / _ROWS) for number in range(len(self.groups))]
+        self._bounds = _range_bounds([one.folder for one in spilled])
+        firsts = np.cumsum([0, *map(len, self.groups)])
+        words = sorted({word for one in spilled for word in one.words["reason"]})
+        read = partial(self._of_range, spilled)
+        source_row = np.result_type(*(np.load(one.folder / "source_row.npy", mmap_mode="r") for one in spilled))
+        with self.progress.task("ranges of ids sorted", len(self._bounds) - 1) as advance:
+            for number in range(len(self._bounds) - 1):
+                columns = {name: np.concatenate(read(name, number)) for name in ("uid_high", "uid_low", "status")}
+                codes = [some.astype(np.int64) for some in read("shard", number)]
+                codes = [some + first for some, first in zip(codes, firsts, strict=False)]
+                columns["shard"] = np.concatenate(codes).astype(code_type(len(self.shards)))
+                columns["source_row"] = np.concatenate(read("source_row", number)).astype(source_row)
+                columns["reason"] = _recoded(read("reason", number), [one.words["reason"] for one in spilled], words)
+                order, column = StoredRows(columns, words).sorted()
+                yield self._rows(column, Texts(column["shard"], self.shards), Texts(column["reason"], words)), order
+                advance(1)
+
+    def _rows(
+        self, column: Mapping[str, np.ndarray], shard: Texts, reason: Texts, part: slice | None = None
+    ) -> PoolRows:
+        order = np.zeros(0, dtype=np.uint32)  # rows of parts of shards are nowhere stored together
+        return PoolRows(
+            self.store, column["uid_high"], column["uid_low"], shard, column["source_row"], column["status"], reason,
+            order, columns=None if part is None else _PartColumns(self, part),
+        )  # fmt: skip
+
+    def _place(self, group: int) -> Path:
+        return self.folder / f"group{group}"
+
+    def _spill(self, wanted: Wanted, bytes_a_row: int) -> None:
+        rows, free = self.row_count, shutil.disk_usage(self.folder).free
+        needed = rows * bytes_a_row
+        if free < needed:
+            raise DiskError(
+                f"{self.folder} needs {needed / 1e9:,.1f} GB to sort the {rows:,} rows of the pool, and "
+                f"{free / 1e9:,.1f} GB are free; make room and run the same command again: what is finished is kept"
+            )
+        with self.progress.task(f"{_named(wanted)}: groups of shards read", len(self.groups)) as advance:
+            for number, shards in enumerate(self.groups):
+                spill(self.store.root, shards, self._place(number), wanted)
+                advance(1)
+
+    def _of_range(self, spilled: Sequence[_Spilled], name: str, number: int) -> list[np.ndarray]:
+        """A column of every group's rows of a range."""
+        starts, ends = self._bounds[number].tolist(), self._bounds[number + 1].tolist()
+        return [one.read(name, slice(*part)) for one, *part in zip(spilled, starts, ends, strict=True)]
+
+    def table(self, *wanted: str | int) -> dict[str, Column]:
+        """Columns as `spill` names them, sorted like the rows; made when they are first read."""
+        if wanted not in self._tables:
+            kind, reference, *seed = wanted
+            if kind == "values" and ("signal", reference, *seed) in self._tables:
+                return self._tables["signal", reference, *seed]
+            asset = None if reference == RANDOM or kind == "texts" else table_of(str(reference))
+            if asset is not None and not self.store.table_path(asset).is_file():
+                self.store.checked_paths(asset, self.store.partitions(asset)[:1])  # raises where there is none
+            self._spill(wanted, _SIGNAL_BYTES)
+            self._tables[wanted] = self._sorted(wanted)
+        return self._tables[wanted]
+
+    def _sorted(self, wanted: Wanted) -> dict[str, Column]:
+        spilled = [_Spilled(self._place(number) / _named(wanted)) for number in range(len(self.groups))]
+        made = {}
+        for name in dict.fromkeys(name for one in spilled for name in one.names):
+            is_text = any(name in one.words for one in spilled)
+            words = sorted({word for one in spilled for word in one.words.get(name, ())}) if is_text else None
+            first = next(one for one in spilled if name in one.names)
+            kind = np.dtype(code_type(len(words))) if words is not None else first.read(name, slice(0, 0)).dtype
+            column = made[name] = Column(self.folder / f"{_named(wanted)}-{name}", kind, words)
+            column.path.touch()
+            for number in range(len(self._bounds) - 1):
+                parts = []
+                for group, one in enumerate(spilled):
+                    part = slice(int(self._bounds[number, group]), int(self._bounds[number + 1, group]))
+                    lacking = np.full(part.stop - part.start, -1 if is_text else np.nan, dtype=kind)
+                    parts.append(one.read(name, part) if name in one.names else lacking)
+                if words is not None:
+                    whole = _recoded(parts, [one.words.get(name, []) for one in spilled], words)
+                else:
+                    whole = np.concatenate(parts)
+                column.append(gather(whole, self._order(number)))
+        for one in spilled:
+            remove_path(one.folder)
+        return made
+
+    def _order(self, number: int) -> np.ndarray:
+        return np.fromfile(self.folder / f"order{number}", dtype=np.uint32)
+
+    def without_signals(self) -> "SortedPool":
+        """The same rows; signals that were read leave the disk."""
+        for wanted in [one for one in self._tables if one != (_ROWS,)]:
+            for column in self._tables.pop(wanted).values():
+                remove_path(column.path)
+        return self
+
+    def part(self, part: slice) -> PoolRows:
+        """Consecutive rows."""
+        table = self._tables[_ROWS,]
+        column = {name: one.read(part) for name, one in table.items()}
+        shard = Texts(column["shard"], self.shards, self._used_shards)
+        return self._rows(column, shard, Texts(column["reason"], table["reason"].words or []), part)
+
+    def parts(self) -> Iterator[PoolRows]:
+        """All rows, PART_ROWS at a time."""
+        return map(self.part, stretches(len(self), PART_ROWS))
+
+    def new_column(self, name: str, kind: Any) -> Column:
+        """A column for `append`, without rows."""
+        column = Column(self.folder / name, np.dtype(kind))
+        column.path.write_bytes(b"")
+        return column
+
+    def by_group(self, columns: Mapping[str, Column]) -> Iterator[tuple[PoolRows, dict[str, np.ndarray]]]:
+        """Rows of groups of whole shards, by id, and of each what `columns` of all rows have for it."""
+        end = 0
+        for number in range(len(self._bounds) - 1):
+            order = self._order(number)
+            start, end = end, end + len(order)
+            cuts = np.cumsum(self._bounds[number + 1] - self._bounds[number])[:-1]
+            for name, column in columns.items():
+                back = np.empty(len(order), dtype=column.kind)
+                back[order] = column.read(slice(start, end))
+                for group, values in enumerate(np.split(back, cuts)):
+                    replace(column, path=self._place(group) / f"{name}.back").append(values)
+        for group, shards in enumerate(self.groups):
+            paths = {name: self._place(group) / f"{name}.back" for name in columns}
+            found = {name: np.fromfile(path, dtype=columns[name].kind) for name, path in paths.items()}
+            yield _rows_at(self.store, shards, self._place(group)), found
+            for path in paths.values():
+                path.unlink()
+
+
+@dataclass(frozen=True)
+class _PartColumns:
+    """Columns of some rows of a sorted pool (`selection.rows.Columns`)."""
+
+    pool: SortedPool
+    part: slice
+
+    def _texts(self, column: Column) -> Texts:
+        return Texts(column.read(self.part), column.words or [])
+
+    def signal(self, reference: str, seed: int = 0, needs_reasons: bool = True) -> Signal:
+        table = self.pool.table("signal" if needs_reasons else "values", reference, seed)
+        size = self.part.stop - self.part.start
+        values = table["values"].read(self.part) if "values" in table else np.full(size, np.nan)
+        if not needs_reasons:
+            return Signal(values, Texts.none(size), None, has_reasons=False)
+        drop_reasons = self._texts(table["drop_reasons"]) if "drop_reasons" in table else None
+        return Signal(values, self._texts(table["reasons"]), None, drop_reasons)
+
+    def scores(self, reference: str) -> Mapping[str, np.ndarray]:
+        return {name: column.read(self.part) for name, column in self.pool.table("scores", reference).items()}
+
+    def texts(self, asset: str, name: str) -> Texts:
+        return self._texts(self.pool.table("texts", asset, name)[name])
+
+
+def _recoded(parts: Sequence[np.ndarray], words_of: Sequence[Sequence[str]], words: Sequence[str]) -> np.ndarray:
+    """Codes of several columns, each of words of its own → one column of codes of `words`, -1 for null."""
+    code_of = {word: code for code, word in enumerate(words)}
+    tables = ([*(code_of[word] for word in own), -1] for own in words_of)  # the last is what -1 takes
+    recoded = (np.array(table, dtype=code_type(len(words)))[codes] for table, codes in zip(tables, parts, strict=True))
+    return np.concatenate(list(recoded))
+
+
+def _range_bounds(places: Sequence[Path]) -> np.ndarray:
+    """Where the spilled rows of each group lie → (R + 1, G) where ranges of some PART_ROWS rows begin in each.
+
+    All rows of an id are in one range, however many they are.
+    """
+    samples, sizes = [], []
+    for place in places:
+        halves = _halves(place)
+        samples.append(halves[:, ::SAMPLED].copy())
+        sizes.append(halves.shape[1])
+    sampled = np.concatenate(samples, axis=1)
+    order = np.lexsort((sampled[1], sampled[0]))
+    count = -(-sum(sizes) // PART_ROWS)
+    chosen = sampled[:, order[np.arange(1, count) * len(order) // max(count, 1)]].T
+    inner = np.stack([_positions(_halves(place), chosen) for place in places], axis=1)  # (R - 1, G)
+    bounds = np.concatenate([np.zeros((1, len(places)), dtype=np.int64), inner, [sizes]])
+    ends = bounds.sum(axis=1)
+    return bounds[np.append(True, ends[1:] > ends[:-1])]  # an id may have been chosen twice
+
+
+def _halves(place: Path) -> np.ndarray:
+    """(2, n) uint64, the ids of a group."""
+    return np.stack([np.load(place / f"{name}.npy") for name in ("uid_high", "uid_low")])
+
+
+def _positions(halves: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    """(2, n) sorted ids, (M, 2) others → (M,) how many are lower than each."""
+    high, low = halves
+    positions = np.zeros(len(ids), dtype=np.int64)
+    for number, (first, second) in enumerate(ids):
+        start, end = (int(np.searchsorted(high, first, side=side)) for side in ("left", "right"))
+        positions[number] = start + int(np.searchsorted(low[start:end], second))
+    return positions
