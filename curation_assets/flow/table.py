@@ -30,6 +30,7 @@ class TableReport:
 
 #: (context, partition key or None) → the rows of one partition: how every table but a folder is computed.
 Compute = Callable[[PoolContext, str | None], pl.DataFrame]
+ComputeOnDisk = Callable[[PoolContext, str | None], pl.LazyFrame]  # of a whole pool: rows that lie on disk
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,7 @@ class Table:
     inputs: tuple[str, ...]
     version: str  # bump when the numbers change
     description: str  # Markdown; first sentence states the grain
-    compute: Compute | Folder
+    compute: Compute | ComputeOnDisk | Folder
     needs: Needs = Needs()
     config: Callable[[PoolContext, str | None], Any] | None = None  # settings that change the numbers
     fit: Fit | None = None
@@ -168,7 +169,7 @@ class Table:
         """Compute one partition. Raises TypeError for a folder."""
         if isinstance(self.compute, Folder):
             raise TypeError(f"table {self.name!r} is a folder of files and has no rows")
-        return self.compute(ctx, shard)
+        return self.compute(ctx, shard).lazy().collect()
 
     def partitions(self, shards: Sequence[str]) -> Sequence[str | None]:
         """Keys of this table's partitions, of a pool with these shards; None alone for a whole-pool table."""

@@ -1,6 +1,8 @@
-"""Arrays as .npy files: those that people bring, and long ones that are written stretch by stretch."""
+"""Arrays in files: .npy that people bring, and what is longer than memory, written stretch by stretch."""
 
+import mmap
 from collections.abc import Iterable
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -30,3 +32,36 @@ def write_npy(path: Path, stretches: Iterable[np.ndarray], dtype: np.dtype[Any])
                 file.write(np.ascontiguousarray(stretch, dtype=dtype).data)
                 length += len(stretch)
     return length
+
+
+class VectorFile:
+    """(N, D) float32 in a new file: rows are appended, then read as an array that is not held in memory."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("w+b")
+        self._width = 0
+        self._map: mmap.mmap | None = None
+
+    def append(self, rows: np.ndarray) -> None:
+        """(n, D) more rows, before the first read. Raises ValueError for another D than before."""
+        if len(rows):
+            if rows.shape[1] != (self._width or rows.shape[1]):
+                raise ValueError(
+                    f"vectors of {self._width} and of {rows.shape[1]} numbers; materialise their table again"
+                )
+            self._width = rows.shape[1]
+            self._file.write(np.ascontiguousarray(rows, dtype=np.float32).data)
+
+    @cached_property
+    def array(self) -> np.ndarray:
+        """(N, D), not to be changed: pages of the file, which the system reads when they are looked at."""
+        self._file.flush()
+        if not self._width:
+            return np.zeros((0, 0), dtype=np.float32)
+        self._map = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
+        return np.frombuffer(self._map, dtype=np.float32).reshape(-1, self._width)
+
+    def forget(self) -> None:
+        """Give the memory of pages that were read back; they are read again when they are looked at again."""
+        if self._map is not None and hasattr(mmap, "MADV_DONTNEED"):
+            self._map.madvise(mmap.MADV_DONTNEED)

@@ -86,15 +86,15 @@ def _update_texts(digest: _Hash, offsets: np.ndarray, letters: np.ndarray) -> No
     digest.update(letters.data)
 
 
-def frame_sha256(frame: pl.DataFrame) -> str:
-    """64 hex digits over column names, types, row order and values of `frame`.
+def frame_sha256(frame: pl.DataFrame | pl.LazyFrame) -> str:
+    """64 hex digits over column names, types, row order and values of `frame`; of a lazy one, column by column.
 
     Raises TypeError for a column of Python objects.
     """
     digest = hashlib.sha256()
-    for name in frame.columns:
+    for name in frame.collect_schema().names():
         digest.update(f"{len(name)}:{name}|".encode())
-        _update(digest, frame[name])
+        _update(digest, frame[name] if isinstance(frame, pl.DataFrame) else frame.select(name).collect().to_series())
     return digest.hexdigest()
 
 

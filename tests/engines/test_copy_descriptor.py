@@ -23,8 +23,8 @@ from curation_assets.flow.graph import tables_of
 from curation_assets.flow.options import DuplicateSettings
 from curation_assets.flow.run_table import run_with_upstream
 from curation_assets.sources.declaration import add_pool
-from curation_assets.stages.fused.duplicates import find_duplicates
 from tests.methods.test_image_methods import encoded, write_tar
+from tests.support.near_duplicates import duplicates_of
 from tests.support.paths import REPOSITORY
 from tests.support.tiny_models import blurred_noise, make_images, profile_of, save_sscd, sscd_network
 
@@ -151,11 +151,11 @@ def test_a_copy_goes_before_a_semantic_neighbour() -> None:
             "image_embedding_reason": pl.Series([None] * 3, dtype=pl.String),
         }
     )  # fmt: skip
-    found = find_duplicates(rows, DuplicateSettings(perceptual_bits=None, copy_cosine=0.75, cosine=0.79))
+    found = duplicates_of(rows, DuplicateSettings(perceptual_bits=None, copy_cosine=0.75, cosine=0.79))
     assert found["quality"].to_list() == [0, 1, 1]
     assert (found["representative"][0], found["kind"][0]) == (f"{1:032x}", "copy")
     assert found["distance"][0] == pytest.approx(0.2, abs=1e-6)
-    semantic = find_duplicates(rows, DuplicateSettings(perceptual_bits=None, cosine=0.79))
+    semantic = duplicates_of(rows, DuplicateSettings(perceptual_bits=None, cosine=0.79))
     assert (semantic["representative"][0], semantic["kind"][0]) == (f"{2:032x}", "semantic")
 
 

@@ -25,9 +25,9 @@ from curation_assets.scoring.files import read_captions, score_file
 from curation_assets.scoring.prepared import roles_needed
 from curation_assets.sources.declaration import add_pool
 from curation_assets.stages.filtered.tables import kept_ids
-from curation_assets.stages.fused.duplicates import find_duplicates
 from curation_assets.training.students import train_student
 from curation_assets.world.pool import plant_pool, render
+from tests.support.near_duplicates import duplicates_of
 from tests.support.paths import SHARED_DATA
 
 SHARED = SHARED_DATA
@@ -213,20 +213,20 @@ def test_duplicates_in_words() -> None:
             "perceptual_hash_reason": [None] * 5 + ["engine_error:OSError", None],
         }
     )
-    found = find_duplicates(rows, DuplicateSettings(perceptual_bits=4))
+    found = duplicates_of(rows, DuplicateSettings(perceptual_bits=4))
     big = f"{2:032x}"
     assert found["quality"].to_list() == [0, 0, 1, 0, 1, None, None]  # 4 is 8 bits from the kept one
     assert found["representative"].to_list() == [big, big, big, big, f"{4:032x}", None, None]
     assert found["kind"].to_list() == ["perceptual", "perceptual", None, "perceptual", None, None, None]
     assert found["distance"].to_list() == [0, 0, None, 4, None, None, None]
     assert found["reason"].to_list()[5:] == ["engine_error:OSError", "upstream_dropped:quarantined"]
-    files = find_duplicates(rows, DuplicateSettings(perceptual_bits=None))
+    files = duplicates_of(rows, DuplicateSettings(perceptual_bits=None))
     assert files["kind"].to_list() == [None, "exact", None, None, None, None, None]
     vectors = rows.with_columns(
         image_embedding=pl.Series([[1.0, 0.0], [1.0, 0.0], [0.6, 0.8], [0.0, 1.0], [0.995, 0.0999], [0.8, 0.6], None]),
         image_embedding_reason=pl.lit(None, pl.String),
     )
-    near = find_duplicates(vectors, DuplicateSettings(perceptual_bits=None, cosine=0.99))
+    near = duplicates_of(vectors, DuplicateSettings(perceptual_bits=None, cosine=0.99))
     assert near["kind"].to_list() == [None, "exact", None, None, "semantic", None, None]
     assert near["distance"][4] == pytest.approx(0.005, abs=1e-6)
     for setting in ({"perceptual_bits": 16}, {"cosine": 0.0}, {"prefer": "fused.sieve_clip"}):

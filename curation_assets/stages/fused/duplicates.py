@@ -1,11 +1,13 @@
 """fused/duplicates: exact, perceptual and semantic near-duplicates of the pool, with the sample kept for each.
 
-The pool is held in memory, for any two samples may be near: some 0.8 kB per row with hashes alone (measured at 400,000
-rows, .05 ms of CPU each), 4.3 kB with embeddings of 64 numbers (at 60,000). So 4 GB hold 5 million rows, or 1 million.
+Any two samples may be near, so hashes, ids and pairs are in memory, as numbers: some 160 bytes a row with hashes alone
+(between 400,000 and 1.2 million rows; .05 ms of CPU each at 400,000, growing with the rows). All else is read and
+written shard by shard, vectors lie in a file: 2 GiB hold 13 million rows.
 """
 
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,14 +21,21 @@ from curation_assets.methods import lower_is_better, oriented
 from curation_assets.numeric.clusters import fit_centroids, nearest_centroid
 from curation_assets.numeric.identity import u64_of_hex, unit_interval_of
 from curation_assets.numeric.near_duplicates import cosine_pairs, hamming_pairs, representatives
+from curation_assets.numeric.sorting import argsort, inverse, positions, stretches
 from curation_assets.scoring.derived import vectors_of
 from curation_assets.scoring.upstream import upstream_reason
 from curation_assets.selection.rows import Texts
+from curation_assets.stores.arrays import VectorFile
+from curation_assets.stores.atomic import remove_path
+from curation_assets.stores.columns import uid_texts
+from curation_assets.stores.parquet import read_parquet, scan_parquet
 
 CLUSTERED_FROM = 20_000  # images: below, all pairs are compared
 #: Added to distances, so that a pHash twin goes before a PDQ twin, that before an SSCD one, and semantic ones are last.
 PDQ, COPY, SEMANTIC = 1.0, 2.0, 3.0
+KINDS = ("exact", "perceptual", "pdq", "copy", "semantic")
 ROWS_PER_CENTRE = 1000  # images per centroid, for keep: hard and easy
+ROWS_AT_ONCE = 8192  # vectors that are in memory together
 
 
 def tables(ctx: PoolContext) -> Iterator[Table]:
@@ -63,29 +72,105 @@ def _config(settings: DuplicateSettings) -> dict[str, Any]:
     return config
 
 
-def _duplicates(ctx: PoolContext, settings: DuplicateSettings) -> pl.DataFrame:
+def _duplicates(ctx: PoolContext, settings: DuplicateSettings) -> pl.LazyFrame:
+    scratch = ctx.store.unfinished_path(NEAR_DUPLICATES)
+    remove_path(scratch)
+    scratch.mkdir(parents=True)
+    paths: list[Path] = []
+    for part in find_duplicates(_read_shards(ctx, settings), settings, scratch):
+        paths.append(scratch / f"duplicates-{len(paths):06d}.parquet")
+        part.write_parquet(paths[-1], compression="lz4")
+    return scan_parquet(paths)
+
+
+def _read_shards(ctx: PoolContext, settings: DuplicateSettings) -> Iterator[pl.DataFrame]:
+    """Rows of raw/samples with what the settings compare, shard by shard, by source row."""
     row_key = ["shard", "source_row"]
     columns = ["sample_id", *row_key, "image_sha256", "width", "height", "status", "reason"]
-    rows = ctx.store.scan(SAMPLES).select(columns).collect()
-    for name in settings.columns:
-        made = ctx.store.scan(f"signals/{name}").select(*row_key, name, pl.col("reason").alias(f"{name}_reason"))
-        rows = rows.join(made.collect(), on=row_key, how="left", maintain_order="left")
+    read = {f"signals/{name}": [pl.col(name), pl.col("reason").alias(f"{name}_reason")] for name in settings.columns}
     if settings.prefer is not None:
-        prefer = oriented(settings.prefer, pl.col("value")).alias("prefer")
-        preferred = ctx.store.scan(table_of(settings.prefer)).select(*row_key, prefer)
-        rows = rows.join(preferred.collect(), on=row_key, how="left", maintain_order="left")
-    rows = rows.sort(*row_key)
-    return find_duplicates(rows, settings)
+        read[table_of(settings.prefer)] = [oriented(settings.prefer, pl.col("value")).alias("prefer")]
+    for shard in ctx.store.partitions(SAMPLES):
+        rows = ctx.store.scan(SAMPLES, [shard]).select(columns).collect()
+        for asset, values in read.items():
+            is_whole = ctx.store.table_path(asset).is_file()
+            made = ctx.store.scan(asset).filter(shard=shard) if is_whole else ctx.store.scan(asset, [shard])
+            rows = rows.join(made.select(*row_key, *values).collect(), on=row_key, how="left", maintain_order="left")
+        yield rows.sort("source_row")
 
 
-def find_duplicates(rows: pl.DataFrame, settings: DuplicateSettings) -> pl.DataFrame:
+@dataclass
+class _Compared:
+    """The rows that are compared, (M,) each, in numbers: some 50 bytes a row; their vectors lie in files."""
+
+    uid: np.ndarray  # (M, 2) uint64
+    sha: np.ndarray  # (M, 2) uint64, the first 128 bits
+    hashes: np.ndarray  # (M,) uint64 or (0,)
+    pdq: np.ndarray  # (M, 4) uint64 or (0, 4)
+    has_pdq: np.ndarray  # (M,) bool or (0,)
+    pixels: np.ndarray  # (M,) int64
+    prefer: np.ndarray | None  # (M,) float64, the higher the sooner kept
+    vectors: dict[str, VectorFile]
+
+    def __len__(self) -> int:
+        return len(self.uid)
+
+
+def find_duplicates(
+    parts: Iterable[pl.DataFrame], settings: DuplicateSettings, scratch: Path
+) -> Iterator[pl.DataFrame]:
     """One row per row, in order: sample_id, shard, source_row, quality, representative, kind, distance, reason.
 
-    `rows`: sample_id, shard, source_row, image_sha256, width, height, status, reason, and of perceptual_hash, pdq_hash,
-    copy_descriptor, image_embedding (each with `…_reason`) and prefer what the settings use. Kept first: the highest
-    `prefer`, then most pixels, then the lowest sample_id. distance: bits (perceptual, pdq) or 1 − cosine (copy,
-    semantic).
+    `parts`: rows with sample_id, shard, source_row, image_sha256, width, height, status, reason, and of
+    perceptual_hash, pdq_hash, copy_descriptor, image_embedding (each with `…_reason`) and prefer what the settings use.
+    Kept first: the highest `prefer`, then most pixels, then the lowest sample_id. distance: bits (perceptual, pdq) or
+    1 − cosine (copy, semantic). Rows and vectors lie in the folder `scratch` meanwhile.
     """
+    paths: list[Path] = []
+    rows = _compared(_kept_on_disk(parts, settings, scratch, paths), settings, scratch)
+    order = _best_first(rows)  # (M,)
+    rank = inverse(order)
+    # Items are groups of equal keys, each spoken for by its best member: thousands of blank images are one item.
+    item_of = _items(rows.hashes if settings.perceptual_bits is not None else rows.sha)  # (M,)
+    best = np.zeros(int(item_of.max(initial=-1)) + 1, dtype=order.dtype)  # (I,) row of each item
+    best[item_of[order[::-1]]] = order[::-1]  # the first in the order is written last
+    pairs, distances = _pairs(rows, best, settings, rank[best], scratch)
+    chosen, apart = representatives(np.argsort(rank[best], kind="stable"), pairs, distances)
+    del pairs, distances, order, rank
+    leader = best[chosen[item_of]]  # (M,) row that stands for each
+    dropped = positions(leader != np.arange(len(leader), dtype=leader.dtype))
+    kind, distance = _kinds(rows, dropped, leader, apart, item_of)
+    del item_of, apart, chosen, best
+    start = 0
+    for path in paths:
+        frame = read_parquet(path)
+        compared = frame["reason"].is_null().arg_true()
+        stop = start + len(compared)
+        ids = rows.uid[leader[start:stop]]
+        of_part = slice(*np.searchsorted(dropped, [start, stop]))
+        place = (dropped[of_part] - start).astype(np.intp)
+        codes, apart = np.full(len(compared), -1, dtype=np.int8), np.full(len(compared), np.nan)
+        codes[place], apart[place] = kind[of_part], distance[of_part]
+        duplicates = pl.DataFrame(
+            {
+                "row": compared,
+                "quality": (codes < 0).astype(np.float64),
+                "representative": uid_texts(ids[:, 0], ids[:, 1]),
+                "kind": Texts(codes, list(KINDS)).series("kind").cast(pl.String),
+                "distance": pl.Series(apart, dtype=pl.Float64).fill_nan(None),
+            }
+        )
+        joined = frame.with_row_index("row").join(duplicates, on="row", how="left", maintain_order="left")
+        yield joined.select(
+            "sample_id", "shard", "source_row", "quality", "representative", "kind", "distance", "reason"
+        )
+        start = stop
+
+
+def _kept_on_disk(
+    parts: Iterable[pl.DataFrame], settings: DuplicateSettings, scratch: Path, paths: list[Path]
+) -> Iterator[pl.DataFrame]:
+    """The rows of each part that are compared. Ids of all, and why some are not, go to a file that `paths` names."""
     causes = [
         upstream_reason(),
         pl.when(pl.col("image_sha256").is_null()).then(pl.lit("no_image")),
@@ -94,123 +179,155 @@ def find_duplicates(rows: pl.DataFrame, settings: DuplicateSettings) -> pl.DataF
             for name in settings.columns
         ),
     ]
-    reasons = rows.select(pl.coalesce(causes).cast(pl.String).alias("why"))["why"]
-    compared = np.flatnonzero(reasons.is_null().to_numpy())  # (M,) rows
-    of = _with_preference(rows[compared], settings)
-    is_ranked = "prefer" in of.columns
-    ranked = ["sample_id", "width", "height", *(["prefer"] if is_ranked else [])]
-    first = (
-        of.select(ranked)
-        .with_row_index("row")
-        .sort(
-            *([pl.col("prefer").fill_null(float("-inf"))] if is_ranked else []),
-            pl.col("width").cast(pl.Int64) * pl.col("height"),
-            pl.col("sample_id"),
-            pl.col("row"),
-            descending=[*([True] if is_ranked else []), True, False, False],
+    for rows in parts:
+        judged = rows.with_columns(pl.coalesce(causes).cast(pl.String).alias("reason"))
+        paths.append(scratch / f"rows-{len(paths):06d}.parquet")
+        judged.select("sample_id", "shard", "source_row", "reason").write_parquet(paths[-1], compression="lz4")
+        yield judged.filter(pl.col("reason").is_null())
+
+
+def _compared(parts: Iterable[pl.DataFrame], settings: DuplicateSettings, scratch: Path) -> _Compared:
+    vectors: dict[str, VectorFile] = {
+        name: VectorFile(scratch / f"{name}.f32")
+        for name in ("copy_descriptor", "image_embedding")
+        if name in settings.columns
+    }
+    found: dict[str, list[np.ndarray]] = {
+        name: [np.zeros(shape, dtype)]
+        for name, shape, dtype in (
+            ("uid", (0, 2), np.uint64), ("sha", (0, 2), np.uint64), ("hashes", 0, np.uint64),
+            ("pdq", (0, 4), np.uint64), ("has_pdq", 0, bool), ("pixels", 0, np.int64), ("prefer", 0, np.float64),
         )
-    )
-    order = first["row"].to_numpy().astype(np.int64)  # (M,) best first
-    rank = np.empty(len(order), dtype=np.int64)
-    rank[order] = np.arange(len(order))
-    has_hash = settings.perceptual_bits is not None
-    key = _hashes(of) if has_hash else Texts.of(of["image_sha256"]).codes
-    # Items are groups of equal keys, each spoken for by its best member: thousands of blank images are one item.
-    _, item_of = np.unique(key, return_inverse=True) if len(key) else (key, np.zeros(0, np.int64))
-    best = _best_member(item_of, rank)  # (I,) row of each item
-    pairs, distances = _pairs(of[best], settings, rank[best])
-    chosen, apart = representatives(np.argsort(rank[best], kind="stable"), pairs, distances)
-    leader = best[chosen[item_of]] if len(best) else np.zeros(0, np.int64)  # (M,) row that stands for each
-    kind, distance = _kinds(of, leader, apart[item_of] if len(best) else np.zeros(0), settings)
-    duplicates = pl.DataFrame(
-        {
-            "row": compared,
-            "quality": (leader == np.arange(len(leader))).astype(np.float64),
-            "representative": of["sample_id"].gather(leader) if len(leader) else pl.Series([], dtype=pl.String),
-            "kind": pl.Series(kind, dtype=pl.String),
-            "distance": pl.Series(distance, dtype=pl.Float64),
-        },
-        schema_overrides={"row": pl.UInt32},
-    )
-    return (
-        rows.select("sample_id", "shard", "source_row")
-        .with_columns(reasons.alias("reason"))
-        .with_row_index("row")
-        .join(duplicates, on="row", how="left", maintain_order="left")
-        .select("sample_id", "shard", "source_row", "quality", "representative", "kind", "distance", "reason")
-    )
+    }  # fmt: skip
+    for of in (part for part in parts if part.height):
+        found["uid"].append(_words(of["sample_id"], 32))
+        found["sha"].append(_words(of["image_sha256"], 64)[:, :2])
+        pixels = of.select(pl.col("width").cast(pl.Int64) * pl.col("height")).to_series()
+        found["pixels"].append(pixels.fill_null(np.iinfo(np.int64).max).to_numpy())
+        if settings.perceptual_bits is not None:
+            found["hashes"].append(_words(of["perceptual_hash"], 16)[:, 0])
+        if settings.pdq_bits is not None:
+            has_pdq = (of["pdq_hash"].str.len_chars() == 64).fill_null(False)
+            found["has_pdq"].append(has_pdq.to_numpy())
+            found["pdq"].append(
+                _words(pl.select(pl.when(has_pdq).then(of["pdq_hash"]).otherwise(pl.lit("0" * 64))).to_series(), 64)
+            )
+        if settings.keep == "random":
+            found["prefer"].append(np.array([unit_interval_of(one, "duplicates") for one in of["sample_id"]]))
+        elif "prefer" in of.columns:
+            found["prefer"].append(of["prefer"].cast(pl.Float64).fill_null(float("-inf")).to_numpy())
+        for name, file in vectors.items():
+            file.append(vectors_of(of[name]))
+    whole: dict[str, Any] = {name: np.concatenate(found.pop(name)) for name in list(found)}
+    if len(whole["prefer"]) < len(whole["uid"]):
+        whole["prefer"] = _preference(vectors, settings) if settings.keep in ("hard", "easy") else None
+    return _Compared(**whole, vectors=vectors)
 
 
-def _with_preference(rows: pl.DataFrame, settings: DuplicateSettings) -> pl.DataFrame:
-    """The rows with `prefer`, the higher the sooner kept, where the settings rank them by more than pixels.
+def _words(texts: pl.Series, digits: int) -> np.ndarray:
+    """(N,) texts of so many hex digits → (N, digits ÷ 16) uint64. Raises ValueError for others."""
+    letters = "".join(texts).encode()
+    if len(letters) != digits * len(texts):
+        raise ValueError(f"{texts.name} must have {digits} hex digits in every row; materialise its table again")
+    return u64_of_hex(np.frombuffer(letters, np.uint8).reshape(len(texts), digits))
 
-    hard, easy: SemDeDup's choice, far from or near to the centroid of the image's cluster (Abbas et al. 2023 §3).
+
+def _preference(vectors: Mapping[str, VectorFile], settings: DuplicateSettings) -> np.ndarray:
+    """(M,) the higher the sooner kept; hard, easy: SemDeDup's choice, far from or near to the centroid of the image's
+    cluster (Abbas et al. 2023 §3).
     """
-    if settings.keep == "random":
-        draws = [unit_interval_of(one, "duplicates") for one in rows["sample_id"]]
-        return rows.with_columns(pl.Series("prefer", draws, dtype=pl.Float64))
-    if settings.keep == "best" or rows.is_empty():
-        return rows
-    vectors = vectors_of(rows["image_embedding"])
-    centroids = fit_centroids(vectors, len(vectors) // ROWS_PER_CENTRE + 1)
-    near = np.einsum("nd,nd->n", vectors, centroids[nearest_centroid(vectors, centroids)], dtype=np.float64)
-    return rows.with_columns(pl.Series("prefer", -near if settings.keep == "hard" else near))
+    of = vectors["image_embedding"].array
+    centroids = fit_centroids(of, len(of) // ROWS_PER_CENTRE + 1)
+    label = nearest_centroid(of, centroids)
+    near = np.empty(len(of))
+    for part in stretches(len(of)):
+        near[part] = np.einsum("nd,nd->n", of[part], centroids[label[part]], dtype=np.float64)
+    vectors["image_embedding"].forget()
+    return -near if settings.keep == "hard" else near
 
 
-def _best_member(item_of: np.ndarray, rank: np.ndarray) -> np.ndarray:
-    """(M,) items and ranks in the order → (I,) member of each item that comes first."""
-    if not len(item_of):
-        return np.zeros(0, np.int64)
-    by_item = np.lexsort((rank, item_of))
-    starts = np.flatnonzero(np.diff(item_of[by_item], prepend=-1))
-    return by_item[starts]
+def _best_first(rows: _Compared) -> np.ndarray:
+    """(M,) rows, the one to keep first. The columns that only this needs are freed."""
+    columns = {} if rows.prefer is None else {"prefer": rows.prefer}
+    columns |= {"pixels": rows.pixels, "high": rows.uid[:, 0], "low": rows.uid[:, 1]}
+    is_descending = [name in ("prefer", "pixels") for name in columns]
+    frame = pl.DataFrame(columns)
+    rows.prefer, rows.pixels = None, rows.pixels[:0]
+    return (
+        frame.select(pl.arg_sort_by(list(columns), descending=is_descending, maintain_order=True))
+        .to_series()
+        .to_numpy()
+    )
 
 
-def _pairs(items: pl.DataFrame, settings: DuplicateSettings, rank: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Close pairs of items, each pair once with its smaller distance; semantic distances lie beyond all others."""
+def _items(keys: np.ndarray) -> np.ndarray:
+    """(M,) or (M, 2) uint64 → (M,) number of each row's key among the different ones, in order."""
+    order = np.lexsort(keys.T[::-1]) if keys.ndim == 2 else argsort(keys)
+    ordered = keys[order]
+    is_new = np.ones(len(keys), dtype=bool)
+    is_new[1:] = ordered[1:] != ordered[:-1] if keys.ndim == 1 else (ordered[1:] != ordered[:-1]).any(axis=1)
+    number = np.empty(len(keys), dtype=np.int32 if len(keys) < 1 << 31 else np.int64)
+    number[order] = np.cumsum(is_new, dtype=number.dtype) - 1
+    return number
+
+
+def _pairs(
+    rows: _Compared, best: np.ndarray, settings: DuplicateSettings, rank: np.ndarray, scratch: Path
+) -> tuple[np.ndarray, np.ndarray]:
+    """Close pairs of items, each pair once with its smaller distance; semantic distances lie beyond all others.
+
+    (I,) `best` row of each item and (I,) its `rank`.
+    """
     pairs, distances = [np.zeros((0, 2), np.int64)], [np.zeros(0)]
-    if settings.perceptual_bits is not None and items.height:
-        close, bits = hamming_pairs(_hashes(items), settings.perceptual_bits)
+    if settings.perceptual_bits is not None and len(best):
+        close, bits = hamming_pairs(rows.hashes[best], settings.perceptual_bits)
         pairs.append(close)
         distances.append(bits / 64.0)
-    if settings.pdq_bits is not None and items.height:
-        close, bits = _pdq_pairs(items["pdq_hash"], settings.pdq_bits, rank)
+    if settings.pdq_bits is not None and len(best):
+        close, bits = _pdq_pairs(rows.pdq[best], rows.has_pdq[best], settings.pdq_bits, rank)
         pairs.append(close)
         distances.append(bits / 256.0 + PDQ)
     for column, min_cosine, offset in (
         ("copy_descriptor", settings.copy_cosine, COPY),
         ("image_embedding", settings.cosine, SEMANTIC),
     ):
-        if min_cosine is not None and items.height:
-            close, apart = _vector_pairs(vectors_of(items[column]), min_cosine)
+        if min_cosine is not None and len(best):
+            of_items = VectorFile(scratch / f"items_{column}.f32")
+            for part in stretches(len(best), ROWS_AT_ONCE):
+                of_items.append(rows.vectors[column].array[best[part]])
+            rows.vectors[column].forget()
+            close, apart = _vector_pairs(of_items, min_cosine)
             pairs.append(close)
             distances.append(apart + offset)
     both, apart = np.concatenate(pairs), np.concatenate(distances)
     order = np.lexsort((apart, both[:, 1], both[:, 0]))
     both, apart = both[order], apart[order]
-    _, first = np.unique(both, axis=0, return_index=True)
-    return both[first], apart[first]
+    is_first = np.ones(len(both), dtype=bool)
+    is_first[1:] = (both[1:] != both[:-1]).any(axis=1)
+    return both[is_first], apart[is_first]
 
 
-def _vector_pairs(vectors: np.ndarray, min_cosine: float) -> tuple[np.ndarray, np.ndarray]:
+def _vector_pairs(file: VectorFile, min_cosine: float) -> tuple[np.ndarray, np.ndarray]:
     """Pairs of unit vectors and 1 − cosine: all of few items, of many those within one cluster of k-means."""
-    clusters = None
+    vectors, clusters = file.array, None
     if len(vectors) > CLUSTERED_FROM:
         clusters = nearest_centroid(vectors, fit_centroids(vectors, len(vectors) // CLUSTERED_FROM + 1))
-    return cosine_pairs(vectors, min_cosine, clusters)
+        file.forget()
+    return cosine_pairs(vectors, min_cosine, clusters, file.forget)
 
 
-def _pdq_pairs(column: pl.Series, max_distance: int, rank: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs of items whose PDQ hashes are near, and their bits; an item without a hash is near nobody.
+def _pdq_pairs(
+    hashes: np.ndarray, is_there: np.ndarray, max_distance: int, rank: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs of items whose PDQ hashes (I, 4) are near, and their bits; an item without a hash is near nobody.
 
     Of items with one hash the best by `rank` speaks for all: a pair with it is enough, as only it may be kept.
     """
-    there = np.flatnonzero((column.str.len_chars() == 64).fill_null(False).to_numpy())
+    there = np.flatnonzero(is_there)
     if not len(there):
         return np.zeros((0, 2), np.int64), np.zeros(0)
     there = there[np.argsort(rank[there], kind="stable")]
-    letters = np.frombuffer("".join(column.gather(there)).encode(), np.uint8).reshape(len(there), 64)
-    hashes, best, hash_of = np.unique(u64_of_hex(letters), axis=0, return_index=True, return_inverse=True)
+    hashes, best, hash_of = np.unique(hashes[there], axis=0, return_index=True, return_inverse=True)
     hash_of = hash_of.ravel()
     close, bits = hamming_pairs(hashes, max_distance)  # of different hashes
     by_hash = np.argsort(hash_of, kind="stable")
@@ -226,44 +343,22 @@ def _pdq_pairs(column: pl.Series, max_distance: int, rank: np.ndarray) -> tuple[
     return every[is_pair], apart[is_pair]
 
 
-def _pdq_bits(left: str, right: str) -> int:
-    return (int(left, 16) ^ int(right, 16)).bit_count()
-
-
-def _hashes(rows: pl.DataFrame) -> np.ndarray:
-    """(N,) uint64 of a column of 16 hex digits."""
-    return rows["perceptual_hash"].str.to_integer(base=16, dtype=pl.UInt64).to_numpy()
-
-
 def _kinds(
-    of: pl.DataFrame, leader: np.ndarray, apart: np.ndarray, settings: DuplicateSettings
-) -> tuple[list[str | None], list[float | None]]:
-    """(M,) kind and distance in its own unit; null for samples that are kept."""
-    kinds: list[str | None] = [None] * len(leader)
-    distances: list[float | None] = [None] * len(leader)
-    dropped = np.flatnonzero(leader != np.arange(len(leader)))
-    sides = of[dropped], of[leader[dropped]]
-    sha = [side["image_sha256"].to_list() for side in sides]
-    bits = np.bitwise_count(_hashes(sides[0]) ^ _hashes(sides[1])) if settings.perceptual_bits is not None else None
-    vectors = {
-        kind: [vectors_of(side[column]) for side in sides]
-        for kind, column, limit in (
-            ("copy", "copy_descriptor", settings.copy_cosine),
-            ("semantic", "image_embedding", settings.cosine),
-        )
-        if limit is not None and len(dropped)
-    }
-    for at, row in enumerate(dropped.tolist()):
-        if sha[0][at] == sha[1][at]:
-            kinds[row], distances[row] = "exact", 0.0
-        elif PDQ <= apart[row] < COPY:
-            kinds[row] = "pdq"
-            distances[row] = float(_pdq_bits(sides[0]["pdq_hash"][at], sides[1]["pdq_hash"][at]))
-        elif apart[row] >= COPY:
-            kind = "semantic" if apart[row] >= SEMANTIC else "copy"
-            one, other = vectors[kind]
-            kinds[row], distances[row] = kind, max(0.0, 1.0 - float(one[at] @ other[at]))
-        else:
-            assert bits is not None
-            kinds[row], distances[row] = "perceptual", float(bits[at])
-    return kinds, distances
+    rows: _Compared, dropped: np.ndarray, leader: np.ndarray, apart: np.ndarray, item_of: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """(D,) `dropped` rows, (M,) `leader` and `item_of`, (I,) `apart` → (D,) code of KINDS and distance in its unit."""
+    kind, distance = np.zeros(len(dropped), dtype=np.int8), np.zeros(len(dropped))
+    for part in stretches(len(dropped)):
+        mine, other = dropped[part], leader[dropped[part]]
+        gap = apart[item_of[mine]]
+        is_exact = (rows.sha[mine] == rows.sha[other]).all(axis=1)
+        kind[part] = found = np.select([is_exact, gap < PDQ, gap < COPY, gap < SEMANTIC], range(4), len(KINDS) - 1)
+        for name, hashes in (("perceptual", rows.hashes[:, None]), ("pdq", rows.pdq)):
+            near = np.flatnonzero(found == KINDS.index(name))
+            bits = np.bitwise_count(hashes[mine[near]] ^ hashes[other[near]])
+            distance[part][near] = bits.sum(axis=1, dtype=np.int64)
+        for name, column in (("copy", "copy_descriptor"), ("semantic", "image_embedding")):
+            for at in np.flatnonzero(found == KINDS.index(name)).tolist():
+                vectors = rows.vectors[column].array
+                distance[part][at] = max(0.0, 1.0 - float(vectors[mine[at]] @ vectors[other[at]]))
+    return kind, distance
