@@ -30,6 +30,7 @@ import duckdb
 import polars as pl
 import yaml
 
+from tests.support.forked_curate import SOCKET, socket_of_server
 from tests.support.paths import REPOSITORY
 
 RUN = ("bash", "python", "sql")
@@ -44,7 +45,7 @@ curate() {{
         *" --help "*) command curate "$@" ;;
         " explore "* | " ui "* | *" --web "* | *" --http "*)
             "$PYTHON" -m tests.support.until_served curate "$@" ;;
-        *) command curate "$@" < <(yes $'1\\n2\\n3' 2>/dev/null) ;; # answers to questions
+        *) "$PYTHON" -m tests.support.forked_curate "$@" < <(yes $'1\\n2\\n3' 2>/dev/null) ;; # answers to questions
     esac
 }}
 make() {{ [ "$1" = test ] || command make -C {shlex.quote(str(REPOSITORY))} -o .venv/.installed "$@"; }} # test: this
@@ -104,6 +105,7 @@ class Reader:
             "PYTHONPATH": str(REPOSITORY),
             "PYTHON": sys.executable,
             "CURATION_HOME": str(self.home),
+            SOCKET: socket_of_server(),
             "BROWSER": "true",
             "COLUMNS": "200",
         }
