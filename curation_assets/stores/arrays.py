@@ -1,7 +1,7 @@
 """Arrays in files: .npy that people bring, and what is longer than memory, written stretch by stretch."""
 
 import mmap
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,15 @@ def write_npy(path: Path, stretches: Iterable[np.ndarray], dtype: np.dtype[Any])
                 file.write(np.ascontiguousarray(stretch, dtype=dtype).data)
                 length += len(stretch)
     return length
+
+
+def npy_stretches(path: Path, length: int = 1 << 20) -> Iterator[np.ndarray]:
+    """The array of a file that `write_npy` or numpy.save wrote, one axis, in stretches of at most `length`."""
+    with path.open("rb") as file:
+        np.lib.format.read_magic(file)
+        (size,), _, dtype = np.lib.format.read_array_header_1_0(file)
+        for start in range(0, size, length):
+            yield np.fromfile(file, dtype, min(length, size - start))
 
 
 class VectorFile:

@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from curation_assets.stores.atomic import remove_path
 from curation_assets.stores.parquet import scan_parquet
 
 RUN_BYTES = 1 << 27  # sorted at once; sorting takes twice as much beside them
@@ -14,46 +15,75 @@ GROUP_ROWS = 1 << 16  # of a run, read together
 MARKS = 256  # rows of a run from which the borders of stretches are chosen
 
 
-def sorted_stretches(
-    parts: Iterable[pl.DataFrame], by: Sequence[str], folder: Path, run_bytes: int = RUN_BYTES
-) -> Iterator[pl.DataFrame]:
-    """All rows of `parts` sorted by the columns `by` (without null), in stretches of about `run_bytes`; no empty one.
+class ExternalSort:
+    """Rows that are added, part by part, then read in order. `folder` holds sorted runs of them meanwhile; what fits
+    into one run is not written."""
 
-    Rows that agree in `by` are in one stretch, in any order. Sorted runs lie in a temporary folder in `folder`
-    meanwhile; what fits into one run is not written.
-    """
-    with tempfile.TemporaryDirectory(prefix=".sort-", dir=folder, ignore_cleanup_errors=True) as scratch:
-        paths: list[Path] = []
-        marks: list[pl.DataFrame] = []
-        waiting: list[pl.DataFrame] = []
-        size = 0
-        for part in (one for one in parts if one.height):
-            more = int(part.estimated_size())
-            if waiting and size + more > run_bytes:
-                run = pl.concat(waiting).sort(by)
-                waiting, size = [], 0
-                paths.append(Path(scratch) / f"{len(paths)}.parquet")
-                run.write_parquet(paths[-1], compression="lz4", row_group_size=GROUP_ROWS)
-                marks.append(run.select(by).gather_every(max(1, run.height // MARKS)))
-                del run
-            waiting.append(part)
-            size += more
-        if not waiting:
+    def __init__(self, by: Sequence[str], folder: Path, run_bytes: int = RUN_BYTES) -> None:
+        """`by`: columns without null."""
+        self.by, self.folder, self.run_bytes = list(by), folder, run_bytes
+        self._scratch: Path | None = None
+        self._paths: list[Path] = []
+        self._marks: list[pl.DataFrame] = []
+        self._waiting: list[pl.DataFrame] = []
+        self._size = 0  # bytes
+
+    def add(self, part: pl.DataFrame) -> None:
+        """More rows, with the columns of those before."""
+        more = int(part.estimated_size())
+        if part.height and self._waiting and self._size + more > self.run_bytes:
+            self._write_run()
+        if part.height:
+            self._waiting.append(part)
+            self._size += more
+
+    def stretches(self) -> Iterator[pl.DataFrame]:
+        """All rows in order, in stretches of about `run_bytes`, none of them empty; once.
+
+        Rows that agree in `by` are in one stretch, in any order.
+        """
+        try:
+            yield from self._stretches()
+        finally:
+            if self._scratch is not None:
+                remove_path(self._scratch)
+
+    def _write_run(self) -> None:
+        if self._scratch is None:
+            self._scratch = Path(tempfile.mkdtemp(prefix=".sort-", dir=self.folder))
+        run = pl.concat(self._waiting).sort(self.by)
+        self._waiting, self._size = [], 0
+        self._paths.append(self._scratch / f"{len(self._paths)}.parquet")
+        run.write_parquet(self._paths[-1], compression="lz4", row_group_size=GROUP_ROWS)
+        self._marks.append(run.select(self.by).gather_every(max(1, run.height // MARKS)))
+
+    def _stretches(self) -> Iterator[pl.DataFrame]:
+        if not self._waiting:
             return
-        last = pl.concat(waiting).sort(by)
-        del waiting
-        borders = (
-            pl.concat(marks).sort(by).gather_every(MARKS, MARKS).unique(maintain_order=True).rows() if marks else []
-        )
+        by, last = self.by, pl.concat(self._waiting).sort(self.by)
+        self._waiting = []
+        marks = pl.concat([last.select(by).clear(), *self._marks]).sort(by)
+        borders = marks.gather_every(MARKS, MARKS).unique(maintain_order=True).rows()
         for low, high in zip([None, *borders], [*borders, None], strict=True):
             inside = pl.lit(True)
             if low is not None:
                 inside &= (pl.col(by[0]) >= low[0]) & ~_is_before(by, low)
             if high is not None:
                 inside &= (pl.col(by[0]) <= high[0]) & _is_before(by, high)
-            stretch = pl.concat([*(scan_parquet(path).filter(inside).collect() for path in paths), last.filter(inside)])
+            parts = (scan_parquet(path).filter(inside).collect() for path in self._paths)
+            stretch = pl.concat([*parts, last.filter(inside)])
             if stretch.height:
                 yield stretch.sort(by)
+
+
+def sorted_stretches(
+    parts: Iterable[pl.DataFrame], by: Sequence[str], folder: Path, run_bytes: int = RUN_BYTES
+) -> Iterator[pl.DataFrame]:
+    """All rows of `parts` in order, as `ExternalSort` gives them."""
+    rows = ExternalSort(by, folder, run_bytes)
+    for part in parts:
+        rows.add(part)
+    yield from rows.stretches()
 
 
 def _is_before(by: Sequence[str], row: tuple[Any, ...]) -> pl.Expr:

@@ -1,18 +1,21 @@
 """Subset files: which samples were kept, in the format that DataComp's tools read."""
 
+import itertools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import polars as pl
+from polars.io.plugins import register_io_source
 
 from curation_assets.numeric.identity import UID_DTYPE, pack_uids, sample_id_from, unpack_uids
-from curation_assets.stores.arrays import load_npy
-from curation_assets.stores.atomic import replacing, write_text_atomically
+from curation_assets.stores.arrays import load_npy, npy_stretches, write_npy
+from curation_assets.stores.atomic import replacing
 from curation_assets.stores.columns import uid_texts
 from curation_assets.stores.text_tables import read_lines, read_rows
 
+GROUP_ROWS = 122_880  # polars divides a frame evenly into row groups, as near to so many rows as can be
 ID_COLUMNS = ("sample_id", "uid")
 ID_SUFFIXES = (".npy", ".parquet", ".csv", ".tsv", ".jsonl", ".txt")
 
@@ -73,15 +76,52 @@ def write_subset_parquet(path: Path, sample_ids: Sequence[str]) -> int:
 
 def write_packed_parquet(path: Path, packed: np.ndarray) -> int:
     """The same of ids that `pack_uids` or `sorted_uids` gave. Returns the number of samples."""
-    is_first = np.ones(len(packed), dtype=bool)
-    is_first[1:] = packed[1:] != packed[:-1]
-    starts = np.flatnonzero(is_first)
-    multiplicity = np.diff(starts, append=len(packed)).astype(np.int64)
-    ids = uid_texts(packed["f0"][starts], packed["f1"][starts])
-    frame = pl.DataFrame({"sample_id": ids, "multiplicity": multiplicity})
+    return _write_counted(path, lambda: iter([packed]))
+
+
+def write_sorted_subset(npy: Path, parquet: Path, stretches: Iterable[np.ndarray]) -> int:
+    """Both of more ids than memory holds: sorted u8,u8 in stretches. Returns the number of entries."""
+    with replacing(npy) as temporary:
+        entries = write_npy(temporary, stretches, UID_DTYPE)
+    _write_counted(parquet, lambda: npy_stretches(npy))
+    return entries
+
+
+def _write_counted(path: Path, read: Callable[[], Iterator[np.ndarray]]) -> int:
+    """Write ids and multiplicities of sorted u8,u8 with the row groups that polars gives a frame of all of them."""
+    samples = sum(len(times) for _, times in _counted(read()))
+    fewer = max(1, samples // GROUP_ROWS)
+    is_nearer = samples // fewer - GROUP_ROWS > GROUP_ROWS - samples // (fewer + 1)
+    groups = fewer + is_nearer
+    schema = pl.Schema({"sample_id": pl.String, "multiplicity": pl.Int64})
+
+    def batches(columns: list[str] | None, *_: object) -> Iterator[pl.DataFrame]:
+        counted, ready = _counted(read()), schema.to_frame()
+        for group in range(groups):
+            size = samples // groups + (group < samples % groups)
+            while ready.height < size:
+                ids, times = next(counted)
+                more = pl.DataFrame([uid_texts(ids["f0"], ids["f1"]), pl.Series("multiplicity", times)])
+                ready = pl.concat([ready, more])
+            group_rows = ready[:size].rechunk()  # else pages end where parts do
+            yield group_rows if columns is None else group_rows.select(columns)
+            ready = ready[size:]
+
     with replacing(path) as temporary:
-        frame.write_parquet(temporary, compression="zstd")
-    return frame.height
+        register_io_source(batches, schema=schema).sink_parquet(temporary, compression="zstd")
+    return samples
+
+
+def _counted(stretches: Iterable[np.ndarray]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Sorted ids in stretches → (n,) different ones, (n,) how often each is there; the same id once."""
+    last = np.zeros(0, dtype=UID_DTYPE)  # may go on in the next stretch
+    for stretch in itertools.chain(filter(len, stretches), [last]):
+        ids = np.concatenate([last, stretch])
+        starts = np.flatnonzero(np.append(len(ids) > 0, ids[1:] != ids[:-1]))
+        is_end = not len(stretch)
+        whole = starts if is_end else starts[:-1]
+        yield ids[whole], np.diff(starts, append=[len(ids)] * is_end).astype(np.int64)
+        last = ids[len(ids) if is_end else starts[-1] :]
 
 
 def _ids_of_table(path: Path, table: pl.DataFrame) -> list[str]:
@@ -119,10 +159,18 @@ def write_key_list(path: Path, keys: pl.DataFrame) -> int:
     `keys`: columns tar and key, a row per entry, in any order. A tab, line break or backslash of a name is written \\t,
     \\n, \\r or \\\\: `read_key_list` turns it back.
     """
-    cells = keys.select("tar", "key").sort("tar", "key").select(pl.all().pipe(_one_cell))
-    text = cells.write_csv(include_header=False, separator="\t", quote_style="never")
-    write_text_atomically(path, text)
-    return keys.height
+    return write_sorted_keys(path, [keys.select("tar", "key").sort("tar", "key")])
+
+
+def write_sorted_keys(path: Path, stretches: Iterable[pl.DataFrame]) -> int:
+    """The same of keys that are sorted, one stretch after the other."""
+    count = 0
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        for keys in stretches:
+            cells = keys.select(pl.all().pipe(_one_cell))
+            file.write(cells.write_csv(include_header=False, separator="\t", quote_style="never").encode())
+            count += keys.height
+    return count
 
 
 def read_key_list(path: Path) -> list[tuple[str, str]]:

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curation_assets.numeric.identity import UID_DTYPE, packed_uids
+from curation_assets.numeric.identity import UID_DTYPE, packed_uids, unpack_uids
 from curation_assets.stores.arrays import write_npy
 from curation_assets.stores.external_sort import sorted_stretches
+from curation_assets.stores.subsets import write_sorted_subset
 
 Rows = list[tuple[int, str]]
 
@@ -65,3 +66,31 @@ def test_a_npy_written_in_stretches_has_the_bytes_of_numpy(scratch: Path, length
         assert (scratch / "some.npy").read_bytes() == npy_bytes(whole)
         (scratch / "some.npy").unlink()
     assert whole.dtype == UID_DTYPE
+
+
+@given(ids=st.lists(st.integers(0, 6), max_size=30), cuts=st.lists(st.integers(0, 30), max_size=4))
+def test_subset_files_written_in_stretches_have_the_bytes_of_those_written_at_once(
+    scratch: Path, ids: list[int], cuts: list[int]
+) -> None:
+    low = np.sort(np.array(ids, dtype=np.uint64))
+    packed = packed_uids(low // np.uint64(3), low)
+    check_subset_files(scratch, packed, np.split(packed, sorted(min(cut, len(ids)) for cut in cuts)))
+
+
+def test_subset_files_of_several_row_groups(tmp_path: Path) -> None:
+    low = np.sort(np.random.default_rng(0).integers(0, 400_000, 600_000).astype(np.uint64))
+    packed = packed_uids(low, low)
+    for length in (70_001, 500_000):
+        check_subset_files(tmp_path, packed, np.split(packed, range(length, len(packed), length)))
+
+
+def check_subset_files(folder: Path, packed: np.ndarray, stretches: list[np.ndarray]) -> None:
+    npy, parquet, slow = folder / "some.npy", folder / "some.parquet", folder / "slow.parquet"
+    assert write_sorted_subset(npy, parquet, stretches) == len(packed)
+    assert npy.read_bytes() == npy_bytes(packed)
+    counted = pl.DataFrame({"sample_id": unpack_uids(packed)}, schema={"sample_id": pl.String})
+    counted = counted.group_by("sample_id", maintain_order=True).agg(pl.len().cast(pl.Int64).alias("multiplicity"))
+    counted.rechunk().write_parquet(slow, compression="zstd")
+    assert parquet.read_bytes() == slow.read_bytes()
+    for path in (npy, parquet, slow):
+        path.unlink()

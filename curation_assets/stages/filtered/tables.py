@@ -24,7 +24,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import fitted_recipes, policies_of, recipe_models
 from curation_assets.flow.frozen import frozen_notes
 from curation_assets.flow.table import Fit, Folder, Shown, Table, TableCheck, Together
-from curation_assets.numeric.identity import sorted_uids
+from curation_assets.numeric.identity import packed_uids
 from curation_assets.selection.cut import PolicyCut, cut_frame, cut_of_frame
 from curation_assets.selection.judging import judge, multiplicity
 from curation_assets.selection.part_by_part import fit_pool_cut
@@ -33,9 +33,12 @@ from curation_assets.selection.ranges import ranges_with_repeats, whole_pool
 from curation_assets.selection.rows import DROP_REASON, ROW_KEY, PoolRows, uid_columns
 from curation_assets.stores.columns import by_shard, uid_texts
 from curation_assets.stores.denylist import COLUMNS, Denylist
+from curation_assets.stores.external_sort import RUN_BYTES, ExternalSort
 from curation_assets.stores.samples import SAMPLES_SCHEMA
-from curation_assets.stores.subsets import write_key_list, write_packed_npy, write_packed_parquet
+from curation_assets.stores.subsets import write_sorted_keys, write_sorted_subset
 from curation_assets.stores.tar_samples import sample_key
+
+UID = ["uid_high", "uid_low"]
 
 
 def tables(ctx: PoolContext) -> Iterator[Table]:
@@ -215,22 +218,23 @@ def _subsets(ctx: PoolContext, folder: Path) -> None:
     compared = [name for name in COLUMNS if denylist and name in SAMPLES_SCHEMA and name != "sample_id"]
     columns = ["sample_id", "source_row", "tar", "member", *compared]
     policies = policies_of(ctx)
-    halves: dict[str, list[np.ndarray]] = {policy.name: [] for policy in policies}  # (n, 2) per shard
-    keys: dict[str, list[pl.DataFrame]] = {policy.name: [] for policy in policies}
+    sorts = {
+        policy.name: [ExternalSort(by, folder, RUN_BYTES // len(policies)) for by in (UID, ["tar", "key"])]
+        for policy in policies
+    }
     for shard in ctx.store.partitions(SAMPLES):
         rows = ctx.store.read(SAMPLES, shard, columns=columns)
         rows = rows.filter(~denylist.denied(rows)).with_columns(*uid_columns())
         rows = rows.with_columns(sample_key(pl.col("member")).alias("key"))
         for policy in policies:
             kept = _kept_rows(ctx, policy, shard, rows)
-            halves[policy.name].append(kept.select("uid_high", "uid_low").to_numpy())
-            keys[policy.name].append(kept.select("tar", "key").drop_nulls())
-    for name in halves:
-        packed = sorted_uids(np.concatenate([np.zeros((0, 2), dtype=np.uint64), *halves[name]]))
-        write_packed_npy(folder / f"{name}.npy", packed)
-        write_packed_parquet(folder / f"{name}.parquet", packed)
-        empty = pl.DataFrame(schema={"tar": pl.String, "key": pl.String})
-        write_key_list(folder / f"{name}.keys.tsv", pl.concat([empty, *keys[name]]))
+            ids, keys = sorts[policy.name]
+            ids.add(kept.select(UID))
+            keys.add(kept.select("tar", "key").drop_nulls())
+    for name, (ids, keys) in sorts.items():
+        packed = (packed_uids(*(stretch[half].to_numpy() for half in UID)) for stretch in ids.stretches())
+        write_sorted_subset(folder / f"{name}.npy", folder / f"{name}.parquet", packed)
+        write_sorted_keys(folder / f"{name}.keys.tsv", keys.stretches())
 
 
 def _kept_rows(ctx: PoolContext, policy: Policy, shard: str, rows: pl.DataFrame) -> pl.DataFrame:
