@@ -8,7 +8,7 @@ words that hold for the whole pool.
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -38,26 +38,38 @@ _ROWS_BYTES, _SIGNAL_BYTES = 64, 20
 _ROWS, _WORDS = "rows", "words.json"
 Contents = Mapping[str, np.ndarray | Texts]
 Wanted = tuple[str | int, ...]  # what is read of a group: its rows, a signal, its scores, or texts
+#: Calls an importable function with each of some arguments, and yields as calls end; flow/parallel.py has one for Ray.
+RunAll = Callable[[Callable[..., None], Sequence[tuple[Any, ...]]], Iterable[object]]
+
+
+def one_by_one(function: Callable[..., None], calls: Sequence[tuple[Any, ...]]) -> Iterator[object]:
+    """The calls in this process, in order."""
+    for arguments in calls:
+        yield function(*arguments)
 
 
 @contextmanager
-def whole_pool(store: ShardStore, progress: ProgressReporter | None = None) -> Iterator["PoolRows | SortedPool"]:
+def whole_pool(
+    store: ShardStore, progress: ProgressReporter | None = None, run_all: RunAll = one_by_one
+) -> Iterator["PoolRows | SortedPool"]:
     """All rows of a pool, repeats dropped: in memory where they fit; else sorted on disk, until the block ends.
 
-    Raises MissingTableError, DiskError where there is no room.
+    `run_all`: by whom groups of shards are read. Raises MissingTableError, DiskError where there is no room.
     """
     groups, rows = _groups(store)
     if rows <= ROWS_IN_MEMORY:
         yield PoolRows.read(store)
         return
     with _folder(store) as folder:
-        pool = SortedPool(store, folder, groups, rows, progress or Silent())
+        pool = SortedPool(store, folder, groups, rows, progress or Silent(), run_all)
         pool.sort()
         yield pool
 
 
 @contextmanager
-def ranges_with_repeats(store: ShardStore, progress: ProgressReporter | None = None) -> Iterator[Iterator[PoolRows]]:
+def ranges_with_repeats(
+    store: ShardStore, progress: ProgressReporter | None = None, run_all: RunAll = one_by_one
+) -> Iterator[Iterator[PoolRows]]:
     """All rows of a pool as they are, sorted, in ranges of ids: all rows of a sample are in one.
 
     Raises as `whole_pool`.
@@ -67,7 +79,7 @@ def ranges_with_repeats(store: ShardStore, progress: ProgressReporter | None = N
         yield iter([PoolRows.with_repeats(store)])
         return
     with _folder(store) as folder:
-        pool = SortedPool(store, folder, groups, rows, progress or Silent())
+        pool = SortedPool(store, folder, groups, rows, progress or Silent(), run_all)
         yield (rows for rows, _ in pool.ranges(is_dropping=False))
 
 
@@ -122,6 +134,7 @@ def spill(root: Path, shards: Sequence[str], place: Path, wanted: Wanted) -> Non
     else:
         contents = _contents(_rows_at(store, shards, place), str(kind), *which)
     folder = place / _named(wanted)
+    remove_path(folder)  # of a call on a node that died
     folder.mkdir(parents=True)
     words = {name: column.words if isinstance(column, Texts) else None for name, column in contents.items()}
     for name, column in contents.items():
@@ -213,6 +226,7 @@ class SortedPool:
     groups: list[tuple[str, ...]]
     row_count: int
     progress: ProgressReporter
+    run_all: RunAll
     shards: list[str] = field(init=False)
     _bounds: np.ndarray = field(init=False)  # (R + 1, G) where each range begins in each group
     _tables: dict[Wanted, dict[str, Column]] = field(default_factory=dict)
@@ -293,8 +307,9 @@ class SortedPool:
                 f"{free / 1e9:,.1f} GB are free; make room and run the same command again: what is finished is kept"
             )
         with self.progress.task(f"{_named(wanted)}: groups of shards read", len(self.groups)) as advance:
-            for number, shards in enumerate(self.groups):
-                spill(self.store.root, shards, self._place(number), wanted)
+            groups = enumerate(self.groups)
+            calls = [(self.store.root, shards, self._place(number), wanted) for number, shards in groups]
+            for _ in self.run_all(spill, calls):
                 advance(1)
 
     def _of_range(self, spilled: Sequence[_Spilled], name: str, number: int) -> list[np.ndarray]:

@@ -1,5 +1,6 @@
 """Shards on the nodes of a Ray cluster: the same tables as on one machine, also when a node dies."""
 
+import shutil
 import socket
 import subprocess
 import sys
@@ -97,6 +98,46 @@ def test_a_node_that_dies_takes_nothing_with_it(tmp_path: Path) -> None:
     assert files
     for file in files:
         assert (tmp_path / "spread" / file.relative_to(tmp_path / "local")).read_bytes() == file.read_bytes()
+
+
+#: A pool of some rows is one that fits into no memory, and each of its shards a group.
+OF_LITTLE_MEMORY = """
+from curation_assets.selection import part_by_part, ranges
+ranges.ROWS_IN_MEMORY, ranges.GROUP_ROWS, ranges.PART_ROWS, part_by_part.PART_ROWS = 3, 1, 7, 7
+from curation_assets.cli import main
+main()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+def test_cuts_and_ledgers_of_a_pool_larger_than_memory_outlive_a_node(tmp_path: Path) -> None:
+    """Only what looks at the whole pool is to be made, so that all tasks are its own."""
+    pytest.importorskip("ray")
+    from tests.support.ray_cluster import ray_cluster
+
+    webdataset_pool(tmp_path / "local", shards=5, per_shard=4)
+    run_pool(load_settings(tmp_path / "local", "embedded"), "photos")
+    spread, log = tmp_path / "spread", tmp_path / "run.log"
+    shutil.copytree(tmp_path / "local", spread, symlinks=True)
+    shutil.rmtree(spread / "work" / "photos" / "filtered")
+    with ray_cluster() as cluster, log.open("w") as output:
+        command = [sys.executable, "-c", OF_LITTLE_MEMORY, "run", "photos", "--home", spread, "--profile", "embedded"]
+        run = subprocess.Popen(command, cwd=REPOSITORY, env=cluster.environment, stdout=output, stderr=output)
+        try:
+            while run.poll() is None and not cluster.tasks_of_second():
+                time.sleep(0.01)
+            assert run.poll() is None, f"no task came to the second node: {log.read_text()[-3000:]}"
+            cluster.kill_second()
+            assert run.wait(timeout=1200) == 0, log.read_text()[-3000:]
+        finally:
+            run.kill()
+    assert not list((spread / "work" / "photos").glob("*sorted_rows*"))
+    assert contents(spread) == contents(tmp_path / "local")
+    ledgers = sorted((tmp_path / "local" / "work" / "photos" / "filtered" / "ledger").glob("*.parquet"))
+    assert ledgers
+    for ledger in ledgers:
+        assert (spread / ledger.relative_to(tmp_path / "local")).read_bytes() == ledger.read_bytes()
 
 
 @pytest.mark.slow

@@ -23,6 +23,7 @@ from curation_assets.core.table_names import (
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import fitted_recipes, policies_of, recipe_models
 from curation_assets.flow.frozen import frozen_notes
+from curation_assets.flow.parallel import run_all
 from curation_assets.flow.table import Fit, Folder, Shown, Table, TableCheck, Together
 from curation_assets.numeric.identity import packed_uids
 from curation_assets.selection.cut import PolicyCut, cut_frame, cut_of_frame
@@ -119,7 +120,7 @@ def recipes_of(ctx: PoolContext) -> dict[str, tuple[str, ...]]:
 
 def _cut_table(policy: Policy) -> Table:
     def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
-        with whole_pool(ctx.store, ctx.progress) as pool:
+        with whole_pool(ctx.store, ctx.progress, functools.partial(run_all, ctx.settings)) as pool:
             return cut_frame(fit_pool_cut(policy, pool))
 
     return Table(
@@ -183,7 +184,7 @@ def _duplicates(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     known = pl.DataFrame(schema=schema)
     if unchanged and before is not None:
         known = ctx.store.read(DUPLICATES).filter(pl.col("shard").is_in(unchanged)).select(*schema)
-    with ranges_with_repeats(ctx.store, ctx.progress) as ranges:
+    with ranges_with_repeats(ctx.store, ctx.progress, functools.partial(run_all, ctx.settings)) as ranges:
         shared = pl.concat([_repeats(rows) for rows in ranges])
     counting = shared.join(known, on=ROW_KEY, how="anti").sort(~pl.col("shard").is_in(unchanged), *ROW_KEY)
     return pl.concat([known, counting.filter(~pl.col("sample_id").is_first_distinct())]).sort(*ROW_KEY)
@@ -254,7 +255,7 @@ def _verdicts(ctx: PoolContext, policy_name: str, shard: str) -> pl.DataFrame:
 
 def _ledger(ctx: PoolContext, folder: Path) -> None:
     book, recipes = VersionBook(ctx.store, ctx.profile.name), recipes_of(ctx)
-    with whole_pool(ctx.store, ctx.progress) as pool:
+    with whole_pool(ctx.store, ctx.progress, functools.partial(run_all, ctx.settings)) as pool:
         for policy in policies_of(ctx):
             path, cut = folder / f"{policy.name}.parquet", cut_of(ctx, policy.name)
             judged = write_ledger(pool, policy, path, book, recipes=recipes, cut=cut)
