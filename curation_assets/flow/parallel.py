@@ -133,7 +133,7 @@ def _roles_of_run(ctx: PoolContext, table: Table, tables: Mapping[str, Table]) -
     return roles_of((table, *(tables[name] for name in ctx.planned if name in tables)))
 
 
-def run_all(settings: Settings, function: Callable[..., None], calls: Sequence[tuple[Any, ...]]) -> Iterator[object]:
+def run_all(settings: Settings, function: Callable[..., object], calls: Sequence[tuple[Any, ...]]) -> Iterator[object]:
     """Call an importable function that writes files with each of some arguments; yield as calls end.
 
     On the nodes of a Ray cluster, which see the home under the same path; else here, one after the other. Raises what a

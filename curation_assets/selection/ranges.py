@@ -39,10 +39,10 @@ _ROWS, _WORDS = "rows", "words.json"
 Contents = Mapping[str, np.ndarray | Texts]
 Wanted = tuple[str | int, ...]  # what is read of a group: its rows, a signal, its scores, or texts
 #: Calls an importable function with each of some arguments, and yields as calls end; flow/parallel.py has one for Ray.
-RunAll = Callable[[Callable[..., None], Sequence[tuple[Any, ...]]], Iterable[object]]
+RunAll = Callable[[Callable[..., object], Sequence[tuple[Any, ...]]], Iterable[object]]
 
 
-def one_by_one(function: Callable[..., None], calls: Sequence[tuple[Any, ...]]) -> Iterator[object]:
+def one_by_one(function: Callable[..., object], calls: Sequence[tuple[Any, ...]]) -> Iterator[object]:
     """The calls in this process, in order."""
     for arguments in calls:
         yield function(*arguments)
