@@ -6,14 +6,13 @@ columns (docs/decisions/0082). A signal takes the same way when it is first read
 words that hold for the whole pool.
 """
 
+import itertools
 import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from curation_assets.core.progress import ProgressReporter, Silent
 from curation_assets.core.table_names import SAMPLES, table_of
 from curation_assets.numeric.sorting import gather, stretches
 from curation_assets.selection.policy import RANDOM
-from curation_assets.selection.rows import PoolRows, Signal, StoredRows, Texts, code_type, counts_of, stored_order
+from curation_assets.selection.rows import PoolRows, Signal, StoredRows, Texts, code_type, stored_order
 from curation_assets.stores.atomic import naming_refusals, remove_path, remove_stale
 from curation_assets.stores.shard_store import ShardStore
 from curation_assets.stores.temporary import temporary_path
@@ -124,13 +123,8 @@ def spill(root: Path, shards: Sequence[str], place: Path, wanted: Wanted) -> Non
     """
     store = ShardStore(root)
     kind, *which = wanted
-    contents: Contents
     if kind == _ROWS:
-        rows = PoolRows.read(store, shards) if which[0] else PoolRows.with_repeats(store, shards)
-        contents = {
-            "uid_high": rows.uid_high, "uid_low": rows.uid_low, "shard": rows.shard.codes,
-            "source_row": rows.source_row, "status": rows.status, "reason": rows.raw_reason,
-        }  # fmt: skip
+        contents = _row_columns(PoolRows.read(store, shards) if which[0] else PoolRows.with_repeats(store, shards))
     else:
         contents = _contents(_rows_at(store, shards, place), str(kind), *which)
     folder = place / _named(wanted)
@@ -142,14 +136,33 @@ def spill(root: Path, shards: Sequence[str], place: Path, wanted: Wanted) -> Non
     (folder / _WORDS).write_text(json.dumps(words))  # in the order of the columns
 
 
+def _row_columns(rows: PoolRows) -> Contents:
+    return {
+        "uid_high": rows.uid_high, "uid_low": rows.uid_low, "shard": rows.shard, "source_row": rows.source_row,
+        "status": rows.status, "reason": rows.raw_reason,
+    }  # fmt: skip
+
+
 def _rows_at(store: ShardStore, shards: Sequence[str], place: Path) -> PoolRows:
     """Rows that were spilled."""
-    found = _Spilled(place / _ROWS)
-    columns = SimpleNamespace(**{name: found.read(name) for name in found.names})
-    order = stored_order(columns.shard, columns.source_row, len(shards))
+    spilled = _Spilled([place / _ROWS])
+    found = {name: spilled.read(name, [slice(None)]) for name in spilled.words}
+    order = stored_order(found["shard"], found["source_row"], len(shards))
+    return replace(_rows_of(store, found, spilled.words, order), shards=tuple(shards))
+
+
+def _rows_of(
+    store: ShardStore,
+    column: Mapping[str, np.ndarray],
+    words: Mapping[str, list[str] | None],
+    order: np.ndarray | None = None,
+    columns: "_PartColumns | None" = None,
+) -> PoolRows:
+    """`_row_columns`, codes and words of texts, as rows. Parts of shards have no `order`: it is empty."""
+    shard, reason = (Texts(column[name], words[name] or []) for name in ("shard", "reason"))
     return PoolRows(
-        store, columns.uid_high, columns.uid_low, Texts(columns.shard, list(shards)), columns.source_row,
-        columns.status, Texts(columns.reason, found.words["reason"]), order, tuple(shards),
+        store, column["uid_high"], column["uid_low"], shard, column["source_row"], column["status"], reason,
+        np.zeros(0, dtype=np.uint32) if order is None else order, columns=columns,
     )  # fmt: skip
 
 
@@ -182,17 +195,29 @@ def _named(wanted: Wanted) -> str:
 
 
 class _Spilled:
-    """What `spill` wrote of one group."""
+    """What `spill` wrote of some groups, one after the other."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        words: dict[str, list[str] | None] = json.loads((folder / _WORDS).read_text())
-        self.names = list(words)
-        self.words = {name: some for name, some in words.items() if some is not None}
+    def __init__(self, folders: Sequence[Path]) -> None:
+        self.folders = folders
+        self._own: list[dict[str, list[str] | None]] = [json.loads((one / _WORDS).read_text()) for one in folders]
+        #: Column → the words of all groups, sorted; None for numbers.
+        self.words: dict[str, list[str] | None] = {name: kind for own in self._own for name, kind in own.items()}
+        for name in [name for name, kind in self.words.items() if kind is not None]:
+            self.words[name] = sorted({word for own in self._own for word in own.get(name) or ()})
 
-    def read(self, name: str, part: slice = slice(None)) -> np.ndarray:
-        """(n,) some rows of a column."""
-        return np.array(np.load(self.folder / f"{name}.npy", mmap_mode="r")[part])
+    def read(self, name: str, parts: Sequence[slice]) -> np.ndarray:
+        """(n,) a column of the rows of each group's part; NaN, or -1 for null, of groups that lack it."""
+        words, found = self.words[name], []
+        code_of = {word: code for code, word in enumerate(words or ())}
+        for folder, own, part in zip(self.folders, self._own, parts, strict=True):
+            if name not in own:
+                found.append(np.full(part.stop - part.start, np.nan if words is None else -1, dtype=np.float32))
+                continue
+            column = np.array(np.load(folder / f"{name}.npy", mmap_mode="r")[part])
+            if words is not None:  # the last is what -1 takes
+                column = np.array([*(code_of[word] for word in own[name] or ()), -1])[column]
+            found.append(column)
+        return np.concatenate(found, dtype=None if words is None else code_type(len(words) + 1), casting="unsafe")
 
 
 # -- the whole pool ---------------------------------------------------------------------------------------------------
@@ -240,65 +265,42 @@ class SortedPool:
 
     def sort(self) -> None:
         """Sort the rows into `folder`, repeats dropped: first of all."""
-        used = np.zeros(len(self.shards), dtype=np.int64)
         table: dict[str, Column] = {}
-        words: list[str] = []
         for number, (rows, order) in enumerate(self.ranges(is_dropping=True)):
-            rows.drop_repeats()
-            if len(rows.raw_reason.words) >= len(words):  # a range without repeats lacks their reason, the last one
-                words = rows.raw_reason.words
-            used += counts_of(rows.shard.codes, len(used))
-            for name, values in self._columns_of(rows).items():
-                kind = np.dtype(code_type(len(words) + 1)) if name == "reason" else values.dtype
-                table.setdefault(name, Column(self.folder / name, kind)).append(values)
+            rows.drop_repeats()  # which brings their reason as the last word, if it is not there
+            for name, column in _row_columns(rows).items():
+                codes = column.codes if isinstance(column, Texts) else column
+                made = table.setdefault(name, Column(self.folder / name, codes.dtype))
+                if isinstance(column, Texts) and len(column.words) > len(made.words or ()):
+                    table[name] = replace(made, words=column.words)
+                made.append(codes)
             Column(self.folder / f"order{number}", order.dtype).append(order)
-        self._tables[_ROWS,] = table | {"reason": replace(table["reason"], words=words)}
-        self._used_shards = [self.shards[number] for number in np.flatnonzero(used)]
-
-    @staticmethod
-    def _columns_of(rows: PoolRows) -> dict[str, np.ndarray]:
-        return {
-            "uid_high": rows.uid_high, "uid_low": rows.uid_low, "shard": rows.shard.codes,
-            "source_row": rows.source_row, "status": rows.status, "reason": rows.raw_reason.codes,
-        }  # fmt: skip
+        self._tables[_ROWS,] = table
+        self._used_shards = sorted({word for rows in self.parts() for word in replace(rows.shard, whole=None).used})
 
     def ranges(self, is_dropping: bool) -> Iterator[tuple[PoolRows, np.ndarray]]:
         """Sorted rows of one range of ids after the other, and (n,) their positions in the groups' rows of it.
 
         `is_dropping`: repeats within a group of shards are dropped, and those that are recorded.
         """
-        self._spill((_ROWS, is_dropping), _ROWS_BYTES)
-        spilled = [_Spilled(self._place(number) / _ROWS) for number in range(len(self.groups))]
-        self._bounds = _range_bounds([one.folder for one in spilled])
-        firsts = np.cumsum([0, *map(len, self.groups)])
-        words = sorted({word for one in spilled for word in one.words["reason"]})
-        read = partial(self._of_range, spilled)
-        source_row = np.result_type(*(np.load(one.folder / "source_row.npy", mmap_mode="r") for one in spilled))
+        spilled = self._spill((_ROWS, is_dropping), _ROWS_BYTES)
+        self._bounds = _range_bounds(spilled.folders)
         with self.progress.task("ranges of ids sorted", len(self._bounds) - 1) as advance:
-            for number in range(len(self._bounds) - 1):
-                columns = {name: np.concatenate(read(name, number)) for name in ("uid_high", "uid_low", "status")}
-                codes = [some.astype(np.int64) for some in read("shard", number)]
-                codes = [some + first for some, first in zip(codes, firsts, strict=False)]
-                columns["shard"] = np.concatenate(codes).astype(code_type(len(self.shards)))
-                columns["source_row"] = np.concatenate(read("source_row", number)).astype(source_row)
-                columns["reason"] = _recoded(read("reason", number), [one.words["reason"] for one in spilled], words)
-                order, column = StoredRows(columns, words).sorted()
-                yield self._rows(column, Texts(column["shard"], self.shards), Texts(column["reason"], words)), order
+            for parts in self._range_parts():
+                stored = StoredRows({name: spilled.read(name, parts) for name in spilled.words}, [])
+                order, column = stored.sorted()
+                yield _rows_of(self.store, column, spilled.words), order
                 advance(1)
 
-    def _rows(
-        self, column: Mapping[str, np.ndarray], shard: Texts, reason: Texts, part: slice | None = None
-    ) -> PoolRows:
-        order = np.zeros(0, dtype=np.uint32)  # rows of parts of shards are nowhere stored together
-        return PoolRows(
-            self.store, column["uid_high"], column["uid_low"], shard, column["source_row"], column["status"], reason,
-            order, columns=None if part is None else _PartColumns(self, part),
-        )  # fmt: skip
+    def _range_parts(self) -> Iterator[list[slice]]:
+        """Of every range, each group's rows."""
+        for starts, ends in itertools.pairwise(self._bounds.tolist()):
+            yield [slice(*part) for part in zip(starts, ends, strict=True)]
 
     def _place(self, group: int) -> Path:
         return self.folder / f"group{group}"
 
-    def _spill(self, wanted: Wanted, bytes_a_row: int) -> None:
+    def _spill(self, wanted: Wanted, bytes_a_row: int) -> _Spilled:
         rows, free = self.row_count, shutil.disk_usage(self.folder).free
         needed = rows * bytes_a_row
         if free < needed:
@@ -311,11 +313,7 @@ class SortedPool:
             calls = [(self.store.root, shards, self._place(number), wanted) for number, shards in groups]
             for _ in self.run_all(spill, calls):
                 advance(1)
-
-    def _of_range(self, spilled: Sequence[_Spilled], name: str, number: int) -> list[np.ndarray]:
-        """A column of every group's rows of a range."""
-        starts, ends = self._bounds[number].tolist(), self._bounds[number + 1].tolist()
-        return [one.read(name, slice(*part)) for one, *part in zip(spilled, starts, ends, strict=True)]
+        return _Spilled([self._place(number) / _named(wanted) for number in range(len(self.groups))])
 
     def table(self, *wanted: str | int) -> dict[str, Column]:
         """Columns as `spill` names them, sorted like the rows; made when they are first read."""
@@ -326,33 +324,18 @@ class SortedPool:
             asset = None if reference == RANDOM or kind == "texts" else table_of(str(reference))
             if asset is not None and not self.store.table_path(asset).is_file():
                 self.store.checked_paths(asset, self.store.partitions(asset)[:1])  # raises where there is none
-            self._spill(wanted, _SIGNAL_BYTES)
             self._tables[wanted] = self._sorted(wanted)
         return self._tables[wanted]
 
     def _sorted(self, wanted: Wanted) -> dict[str, Column]:
-        spilled = [_Spilled(self._place(number) / _named(wanted)) for number in range(len(self.groups))]
-        made = {}
-        for name in dict.fromkeys(name for one in spilled for name in one.names):
-            is_text = any(name in one.words for one in spilled)
-            words = sorted({word for one in spilled for word in one.words.get(name, ())}) if is_text else None
-            first = next(one for one in spilled if name in one.names)
-            kind = np.dtype(code_type(len(words))) if words is not None else first.read(name, slice(0, 0)).dtype
-            column = made[name] = Column(self.folder / f"{_named(wanted)}-{name}", kind, words)
-            column.path.touch()
-            for number in range(len(self._bounds) - 1):
-                parts = []
-                for group, one in enumerate(spilled):
-                    part = slice(int(self._bounds[number, group]), int(self._bounds[number + 1, group]))
-                    lacking = np.full(part.stop - part.start, -1 if is_text else np.nan, dtype=kind)
-                    parts.append(one.read(name, part) if name in one.names else lacking)
-                if words is not None:
-                    whole = _recoded(parts, [one.words.get(name, []) for one in spilled], words)
-                else:
-                    whole = np.concatenate(parts)
-                column.append(gather(whole, self._order(number)))
-        for one in spilled:
-            remove_path(one.folder)
+        spilled, made = self._spill(wanted, _SIGNAL_BYTES), dict[str, Column]()
+        for name, words in spilled.words.items():
+            for number, parts in enumerate(self._range_parts()):
+                values = gather(spilled.read(name, parts), self._order(number))
+                path = self.folder / f"{_named(wanted)}-{name}"
+                made.setdefault(name, Column(path, values.dtype, words)).append(values)
+        for folder in spilled.folders:
+            remove_path(folder)
         return made
 
     def _order(self, number: int) -> np.ndarray:
@@ -369,8 +352,9 @@ class SortedPool:
         """Consecutive rows."""
         table = self._tables[_ROWS,]
         column = {name: one.read(part) for name, one in table.items()}
-        shard = Texts(column["shard"], self.shards, self._used_shards)
-        return self._rows(column, shard, Texts(column["reason"], table["reason"].words or []), part)
+        words = {name: one.words for name, one in table.items()}
+        rows = _rows_of(self.store, column, words, columns=_PartColumns(self, part))
+        return replace(rows, shard=replace(rows.shard, whole=self._used_shards))
 
     def parts(self) -> Iterator[PoolRows]:
         """All rows, PART_ROWS at a time."""
@@ -384,22 +368,25 @@ class SortedPool:
 
     def by_group(self, columns: Mapping[str, Column]) -> Iterator[tuple[PoolRows, dict[str, np.ndarray]]]:
         """Rows of groups of whole shards, by id, and of each what `columns` of all rows have for it."""
+        backs = [
+            {name: replace(one, path=self._place(group) / name) for name, one in columns.items()}
+            for group in range(len(self.groups))
+        ]
+        for column in (one for back in backs for one in back.values()):
+            remove_path(column.path)
         end = 0
-        for number in range(len(self._bounds) - 1):
+        for number, parts in enumerate(self._range_parts()):
             order = self._order(number)
             start, end = end, end + len(order)
-            cuts = np.cumsum(self._bounds[number + 1] - self._bounds[number])[:-1]
+            ends = np.cumsum([part.stop - part.start for part in parts])
             for name, column in columns.items():
-                back = np.empty(len(order), dtype=column.kind)
-                back[order] = column.read(slice(start, end))
-                for group, values in enumerate(np.split(back, cuts)):
-                    replace(column, path=self._place(group) / f"{name}.back").append(values)
-        for group, shards in enumerate(self.groups):
-            paths = {name: self._place(group) / f"{name}.back" for name in columns}
-            found = {name: np.fromfile(path, dtype=columns[name].kind) for name, path in paths.items()}
+                values = np.empty(len(order), dtype=column.kind)
+                values[order] = column.read(slice(start, end))
+                for back, some in zip(backs, np.split(values, ends[:-1]), strict=True):
+                    back[name].append(some)
+        for shards, back, group in zip(self.groups, backs, itertools.count()):
+            found = {name: np.fromfile(column.path, dtype=column.kind) for name, column in back.items()}
             yield _rows_at(self.store, shards, self._place(group)), found
-            for path in paths.values():
-                path.unlink()
 
 
 @dataclass(frozen=True)
@@ -426,14 +413,6 @@ class _PartColumns:
 
     def texts(self, asset: str, name: str) -> Texts:
         return self._texts(self.pool.table("texts", asset, name)[name])
-
-
-def _recoded(parts: Sequence[np.ndarray], words_of: Sequence[Sequence[str]], words: Sequence[str]) -> np.ndarray:
-    """Codes of several columns, each of words of its own → one column of codes of `words`, -1 for null."""
-    code_of = {word: code for code, word in enumerate(words)}
-    tables = ([*(code_of[word] for word in own), -1] for own in words_of)  # the last is what -1 takes
-    recoded = (np.array(table, dtype=code_type(len(words)))[codes] for table, codes in zip(tables, parts, strict=True))
-    return np.concatenate(list(recoded))
 
 
 def _range_bounds(places: Sequence[Path]) -> np.ndarray:
