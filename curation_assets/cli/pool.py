@@ -319,6 +319,7 @@ def remove_shard(
     No other sample's verdict changes.
     """
     from curation_assets.defs.launch import prepare_instance  # Dagster takes seconds to import
+    from curation_assets.defs.partitions import unregister
 
     settings = settings_from(home)
     work, command = settings.work(pool), f"curate pool remove-shard {pool}"
@@ -327,9 +328,9 @@ def remove_shard(
         alone_with_tables(work, command, on_notice=notice),
         prepare_instance(settings) as instance,
     ):
-        count = remove_shards(PoolContext.open(settings, pool), shards)
-        for shard in shards:
-            instance.delete_dynamic_partition(pool, shard)
+        ctx = PoolContext.open(settings, pool)
+        count = remove_shards(ctx, shards)
+        unregister(instance, ctx, shards)
     show(f"{count} tables of {len(shards)} shards removed.")
     notice(
         f"Next: `curate run {pool}` (subsets and ledgers; cuts stay as they are until `curate run {pool} --refit-cuts`)"

@@ -3,25 +3,29 @@
 import functools
 import hashlib
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
 import polars as pl
 
+from curation_assets.core.options import HasOptions
 from curation_assets.core.progress import LogLines, ProgressReporter
 from curation_assets.core.settings import Settings
+from curation_assets.core.stages import STAGES
 from curation_assets.core.table_names import DOWNLOADS, LEDGER
 from curation_assets.defs.dead_runs import tag_run
-from curation_assets.defs.metadata import check_result, described, run_metadata
+from curation_assets.defs.metadata import check_result, described, metadata_of_block, run_metadata, together
 from curation_assets.defs.options import DagsterOptions
+from curation_assets.defs.partitions import shards_of, size_of
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.run_table import ShardResult, TableResult, checks_of, run_table
 from curation_assets.flow.table import Grain, Table, TableReport
 from curation_assets.foreign.dagster_runs import add_metadata
+from curation_assets.operations.removed_shards import missing_shards
 from curation_assets.sources.declaration import Pool
 from curation_assets.stores.catalog import view_sql
 from curation_assets.stores.lease import writing_tables
@@ -39,6 +43,7 @@ class Observer:
     table_done: Callable[[TableReport], None] = lambda report: None
     problem: Callable[[str, Exception | None], None] = lambda sentence, error: None  # what makes the run fail
     notice: Callable[[str], None] = lambda sentence: None  # what a person should read, and the run goes on
+    shards: Collection[str] | None = None  # of the blocks of the run, these alone; None: all of them
 
 
 def observer_resource(observer: Observer | None = None) -> dict[str, dg.ResourceDefinition]:
@@ -70,7 +75,7 @@ def job_name(pool: str, grain: Grain) -> str:
 
 @functools.cache
 def partitions_of(pool: str) -> dg.DynamicPartitionsDefinition:
-    """The shards of a pool."""
+    """The shards of a pool, or blocks of them (defs/partitions.py)."""
     return dg.DynamicPartitionsDefinition(name=pool)
 
 
@@ -92,10 +97,14 @@ def backfill_condition(cron_schedule: str) -> dg.AutomationCondition:
     )
 
 
-def _backfill_policy(settings: Settings) -> dg.BackfillPolicy:
-    if settings.shards_per_run == 0:
-        return dg.BackfillPolicy.single_run()
-    return dg.BackfillPolicy.multi_run(settings.shards_per_run)
+def partitions_per_run(shards_per_run: int, pool: HasOptions) -> int:
+    """Partitions of one run, at most, that hold up to so many shards, or one partition; 0: any number."""
+    return shards_per_run and max(1, shards_per_run // size_of(pool))
+
+
+def _backfill_policy(settings: Settings, pool: HasOptions) -> dg.BackfillPolicy:
+    at_most = partitions_per_run(settings.shards_per_run, pool)
+    return dg.BackfillPolicy.multi_run(at_most) if at_most else dg.BackfillPolicy.single_run()
 
 
 def pool_assets(settings: Settings, pool_name: str) -> list[dg.AssetsDefinition]:
@@ -119,7 +128,7 @@ def _asset_of(
         key=key,
         deps=[_dep(declared.pool, table, tables[name]) for name in table.inputs],
         partitions_def=partitions,
-        backfill_policy=None if partitions is None else _backfill_policy(settings),
+        backfill_policy=None if partitions is None else _backfill_policy(settings, declared),
         group_name=table.stage,
         code_version=table.version,
         description=described(table.description),
@@ -136,7 +145,10 @@ def _asset_of(
         progress = observer.progress or LogLines(context.log.info)
         planned = _tables_of_run(context, pool_name)
         ctx = PoolContext.open(settings, pool_name, run_id=context.run_id, progress=progress, planned=planned)
-        keys = None if partitions is None else sorted(context.partition_keys)
+        blocks = {} if partitions is None else _shards_of_run(ctx, table, context.partition_keys, observer.shards)
+        block_of = {shard: block for block, shards in blocks.items() for shard in shards}
+        keys = None if partitions is None else sorted(block_of)
+        shown: dict[str, dict[str, Any]] = {}  # of blocks, since a partition takes metadata once
 
         def report(result: ShardResult, frame: pl.DataFrame | None) -> None:
             if result.done is None:
@@ -144,7 +156,11 @@ def _asset_of(
                 return
             is_last = keys is None or result.shard == keys[-1]  # whose columns the UI shows as the table's
             metadata = run_metadata(ctx, table, result, frame, with_schema=is_last)
-            add_metadata(context, metadata, result.shard)
+            block = block_of.get(result.shard or "")
+            if block is None or block == result.shard:
+                add_metadata(context, metadata, result.shard)
+            else:
+                shown[block] = together(shown.get(block), metadata)
 
         with writing_tables(ctx.store.root, on_notice=context.log.info):
             result = run_table(ctx, table, keys, tables=tables, on_shard=report)
@@ -155,6 +171,9 @@ def _asset_of(
             observer.problem(sentence, error)
         if result.errors:
             raise _failure(result)
+        for block, stored in shards_of(shown, lambda: ctx.store.partitions(table.name)).items():
+            of_all = metadata_of_block(ctx, table, stored, made=len(blocks[block]))
+            add_metadata(context, shown[block] | of_all, block)
         observer.table_done(result.report)
         return dg.MaterializeResult(
             data_version=_data_version(result),
@@ -162,6 +181,22 @@ def _asset_of(
         )
 
     return table_asset
+
+
+def _shards_of_run(
+    ctx: PoolContext, table: Table, partitions: Sequence[str], chosen: Collection[str] | None
+) -> dict[str, list[str]]:
+    """Partition → what the run makes of it: of a block the shards that the source has and, of what follows from stored
+    tables alone, those that it no longer has. Trainings are their own partitions."""
+    if table.grain == "training":
+        return {key: [key] for key in partitions}
+
+    def present() -> list[str]:
+        shards = ctx.shards()
+        return [*shards, *missing_shards(ctx, shards)] if STAGES[table.stage].is_derived else list(shards)
+
+    found = shards_of(partitions, present)
+    return {key: [one for one in shards if chosen is None or one in chosen] for key, shards in found.items()}
 
 
 def _dep(pool: Pool, table: Table, read: Table) -> dg.AssetDep:

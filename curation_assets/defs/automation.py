@@ -4,9 +4,10 @@ from typing import Any
 
 import dagster as dg
 
-from curation_assets.core.settings import Settings, check_shard_key
+from curation_assets.core.settings import Settings
 from curation_assets.defs.assets import asset_key, job_name, partitions_definition, partitions_of
 from curation_assets.defs.dead_runs import free_dead_runs
+from curation_assets.defs.partitions import new_and_old, size_of
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.table import Grain
@@ -29,12 +30,15 @@ def shard_sensor(settings: Settings, pool_name: str) -> dg.SensorDefinition:
     )
     def new_shards(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         known = set(context.instance.get_dynamic_partitions(pool_name))
-        present = PoolContext.open(settings, pool_name).shards()
-        new = [check_shard_key(key) for key in present if key not in known]
-        if not new:
+        ctx = PoolContext.open(settings, pool_name)
+        shards = ctx.shards()
+        new, old = new_and_old(known, shards, size := size_of(ctx))
+        if not (new or old):
             due = "" if is_loaded(settings, pool_name, loaded) else f"; {reload_due(pool_name)}"
-            return dg.SkipReason(f"{len(known)} shards known, none new{due}")
-        requests = [
+            in_blocks = "" if size == 1 else f", in {len(known)} partitions of up to {size}"
+            return dg.SkipReason(f"{len(shards)} shards known{in_blocks}, none new{due}")
+        requests: list[Any] = [partitions_of(pool_name).build_delete_request(old)] if old else []
+        requests += [
             partitions_of(pool_name).build_add_request(new[start : start + KEYS_PER_REQUEST])
             for start in range(0, len(new), KEYS_PER_REQUEST)
         ]

@@ -17,11 +17,12 @@ import polars as pl
 from curation_assets.audit.index import Index, refresh_index
 from curation_assets.core.settings import SHARDS_PER_RUN, Settings
 from curation_assets.core.table_names import REGISTERED_SHARDS, SAMPLES
-from curation_assets.defs.assets import asset_key, job_name, pool_and_table
+from curation_assets.defs.assets import asset_key, job_name, partitions_per_run, pool_and_table
 from curation_assets.defs.automation import is_loaded, reload_due
 from curation_assets.defs.dead_runs import UNFINISHED
 from curation_assets.defs.launch import POOL, RANGE_END, RANGE_START, phases, stretches
 from curation_assets.defs.options import DagsterOptions
+from curation_assets.defs.partitions import partition_of, partitions_of_shards, size_of
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.table import Grain, Table
@@ -56,7 +57,9 @@ def next_step(ctx: PoolContext, instance: dg.DagsterInstance, now: float) -> Ste
     options = DagsterOptions.of(ctx)
     declared = tables_of(ctx)
     present = ctx.shards()
-    unregistered = set(present) - set(instance.get_dynamic_partitions(ctx.pool.name))
+    of_shard = {shard: partition_of(shard, size_of(ctx)) for shard in present}
+    registered = set(instance.get_dynamic_partitions(ctx.pool.name))
+    unregistered = [shard for shard, partition in of_shard.items() if partition not in registered]
     if unregistered:
         return f"waits until {len(unregistered)} new shards are registered as partitions"
     running = [run.run_id[:8] for run in instance.get_runs(dg.RunsFilter(statuses=[*QUEUED])) if _is_of(run, ctx)]
@@ -73,7 +76,10 @@ def next_step(ctx: PoolContext, instance: dg.DagsterInstance, now: float) -> Ste
             f"{_listed('table', changed)} rest on other code, models or settings than today's: "
             f"`curate run {ctx.pool.name}` makes them again; until then nothing follows new shards"
         )
-    new = int((plan.reasons[REGISTERED_SHARDS] == MISSING).sum())
+    # the backfill makes partitions that Dagster never saw made: a shard that came into a block later is not of them
+    made = instance.get_materialized_partitions(asset_key(ctx.pool, REGISTERED_SHARDS))
+    missing = np.flatnonzero(plan.reasons[REGISTERED_SHARDS] == MISSING)
+    new = sum(of_shard.get(plan.shards[at]) not in made for at in missing)
     if new:
         return f"waits for the scheduled backfill ({options.backfill_cron}) of {new} new shards"
     since = now - _last_written(ctx)
@@ -119,11 +125,12 @@ def requests_of(
 ) -> list[dg.RunRequest]:
     """The runs of a step: one, or one per stretch of shards, or of `shards_per_run` of them (0: however long).
 
-    `known`: the shards as Dagster orders them.
+    `known`: the partitions as Dagster orders them.
     """
     ranges: Sequence[tuple[str, str] | None] = [None]
     if step.grain == "shard":
-        ranges = list(stretches(known, step.keys, at_most=shards_per_run or None))
+        blocks = set(partitions_of_shards(step.keys, size_of(pool)))
+        ranges = list(stretches(known, blocks, at_most=partitions_per_run(shards_per_run, pool) or None))
     elif step.grain == "training":
         ranges = list(stretches(sorted(step.keys), step.keys))
     return [

@@ -6,6 +6,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import dagster as dg
@@ -19,6 +20,7 @@ from curation_assets.defs import assets
 from curation_assets.defs.dead_runs import free_dead_runs, free_own_runs, process_tags, watched
 from curation_assets.defs.event_log import write_events_in_batches
 from curation_assets.defs.failures import COMMAND, POOL
+from curation_assets.defs.partitions import partitions_of_shards, register, size_of
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import is_up_to_date
 from curation_assets.flow.graph import tables_of
@@ -150,8 +152,8 @@ def _run_held_pool(
         raise ValueError(f"pool {pool_name!r} has no shards; look at its declaration in {settings.pools_root}")
     # stored shards without a source still count: where a cut changes, they are judged by it
     missing = missing_shards(ctx, keys)
-    known = set(instance.get_dynamic_partitions(pool_name))  # all: in the order of their keys, whoever comes first
-    instance.add_dynamic_partitions(pool_name, [key for key in (*keys, *missing) if key not in known])
+    # all: in the order of their keys, whoever comes first
+    register(instance, ctx, [*keys, *missing])
     if shards is not None:
         chosen = set(shards_in(shards, [*keys, *missing]))
         keys, missing = [key for key in keys if key in chosen], [key for key in missing if key in chosen]
@@ -257,7 +259,10 @@ def _up_to_date(
         if table.grain == "pool":
             is_known = instance.get_latest_materialization_event(key) is not None
         else:
-            is_known = instance.get_materialized_partitions(key).issuperset(part for part in parts if part is not None)
+            wanted = [part for part in parts if part is not None]
+            if table.grain == "shard":
+                wanted = partitions_of_shards(wanted, size_of(ctx))
+            is_known = instance.get_materialized_partitions(key).issuperset(wanted)
         if is_known and _is_made(ctx, table, parts, declared):
             up_to_date.add(table.name)
     return up_to_date
@@ -299,7 +304,9 @@ def _run_phase(
     runs: Sequence[Mapping[str, str]] = [{}]
     if phase[0].grain == "shard":
         known = instance.get_dynamic_partitions(pool.name)
-        runs = [{RANGE_START: first, RANGE_END: last} for first, last in stretches(known, keys)]
+        blocks = set(partitions_of_shards(keys, size_of(pool)))
+        runs = [{RANGE_START: first, RANGE_END: last} for first, last in stretches(known, blocks)]
+        observer = replace(observer, shards=frozenset(keys))
     elif phase[0].grain == "training":
         runs = [{RANGE_START: phase[0].keys[0], RANGE_END: phase[0].keys[-1]}]
     name = assets.job_name(pool.name, phase[0].grain)  # as the UI's job of these tables

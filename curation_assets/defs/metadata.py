@@ -9,6 +9,7 @@ from typing import Any
 import dagster as dg
 import polars as pl
 
+from curation_assets.audit.origin import combined_version
 from curation_assets.flow.conservation import counts_by_state
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.run_table import ENOUGH_SUCCEEDED, CheckResult, ShardResult, TableResult
@@ -17,6 +18,9 @@ from curation_assets.outputs.report.previews import plot_of, preview_of
 from curation_assets.stores.shard_store import WHOLE, named
 
 SHOWN_SHARDS = 50  # of a failed check, by name; the store has the others
+
+SHARDS = "shards"  # of the metadata of a block: shard → content_sha256
+CHECKS, TOO_FEW, PASSED = "blocking checks", "too few rows", "passed"
 
 #: As methods and policies cite them (a section may follow §) → where to read them.
 PAPERS = {
@@ -98,8 +102,8 @@ def run_metadata(
     manifest = result.done.manifest
     metadata: dict[str, Any] = {
         "dagster/row_count": manifest.row_count,
-        "blocking checks": "; ".join((*result.lost_rows, *result.failures)) or "passed",
-        **({"too few rows": "; ".join(result.warnings)} if result.warnings else {}),  # and the pool goes on
+        CHECKS: "; ".join((*result.lost_rows, *result.failures)) or PASSED,
+        **({TOO_FEW: "; ".join(result.warnings)} if result.warnings else {}),  # and the pool goes on
     }
     if frame is None:
         folder = ctx.store.folder_path(table.name)
@@ -122,6 +126,38 @@ def run_metadata(
         "reused": result.done.is_reused,
         "content_sha256": manifest.content_sha256,
         "peak memory MiB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+    }
+
+
+def together(first: dict[str, Any] | None, then: dict[str, Any]) -> dict[str, Any]:
+    """Metadata of two shards of a block: numbers of rows and seconds added, what is shown of one as in the second."""
+    if first is None:
+        return then
+    added = [name for name, value in then.items() if name.startswith("rows ") and isinstance(value, int)]
+    said: dict[str, list[str]] = {
+        name: [metadata[name] for metadata in (first, then) if metadata.get(name, PASSED) != PASSED]
+        for name in {CHECKS, TOO_FEW} & (first.keys() | then.keys())
+    }
+    return {
+        **first,
+        **then,
+        **{name: first.get(name, 0) + then[name] for name in added},
+        "compute seconds": round(first["compute seconds"] + then["compute seconds"], 3),
+        "reused": first["reused"] and then["reused"],
+        **{name: "; ".join(sentences) or PASSED for name, sentences in said.items()},
+    }
+
+
+def metadata_of_block(ctx: PoolContext, table: Table, stored: Sequence[str], made: int) -> dict[str, Any]:
+    """What stands for `content_sha256` and rows of a block of which a run made or looked at `made` shards: all that are
+    `stored`, as a run of some of them must not hide the others."""
+    manifests = {shard: manifest for shard in stored if (manifest := ctx.store.manifest(table.name, shard)) is not None}
+    versions = {shard: manifest.content_sha256 for shard, manifest in manifests.items()}
+    return {
+        "dagster/row_count": sum(manifest.row_count for manifest in manifests.values()),
+        "shards of this run": f"{made} of {len(stored)}",
+        "content_sha256": combined_version(versions.values()),
+        SHARDS: dg.MetadataValue.json(versions),
     }
 
 

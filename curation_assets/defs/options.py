@@ -3,7 +3,7 @@
 import re
 
 from curation_assets.core.options import Options
-from curation_assets.core.validation import Number, checked, setting
+from curation_assets.core.validation import Number, Whole, checked, setting
 
 KEY_PART = re.compile(r"[A-Za-z0-9_]+")
 OWNER = re.compile(r"team:.+|[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}")
@@ -23,6 +23,10 @@ class DagsterOptions(Options):
         description="Without new tables, before Dagster updates ledger and report.",
         of_one_pool=True,
     )
+    shards_per_partition: Whole = setting(
+        default=1, ge=1, unit="shards", description="Of one partition in Dagster; above 1 of a block of them.",
+        of_one_pool=True,
+    )  # fmt: skip
     owners: tuple[str, ...] = setting(
         default=(), description="Whom Dagster's UI names: e-mail addresses, or team:NAME."
     )

@@ -8,6 +8,7 @@ import polars as pl
 
 from curation_assets.audit.origin import RECORDS_SCHEMA
 from curation_assets.defs.assets import asset_key, pool_and_table
+from curation_assets.defs.metadata import SHARDS
 from curation_assets.sources.declaration import Pool
 
 POINTER = "dagster/input_event_pointer/"
@@ -40,23 +41,28 @@ def materialisations(instance: dg.DagsterInstance, pool: Pool, tables: Sequence[
                     continue
                 tags = event.tags or {}
                 content = event.metadata.get("content_sha256")
+                versions = {event.partition: None if content is None else str(content.value)}
+                block = event.metadata.get(SHARDS)
+                if isinstance(block, dg.JsonMetadataValue) and isinstance(block.value, dict):
+                    versions = {shard: str(version) for shard, version in block.value.items()}
                 pointers = [
                     {"table": pool_and_table(name.removeprefix(POINTER).split("/"))[1], "storage_id": int(value)}
                     for name, value in sorted(tags.items())
                     if name.startswith(POINTER) and value.isdigit()
                 ]
-                rows.append(
+                rows += [
                     {
                         "table": table,
-                        "shard": event.partition,
+                        "shard": shard,
                         "storage_id": record.storage_id,
                         "run_id": record.run_id,
                         "at": record.timestamp,
-                        "content_sha256": None if content is None else str(content.value),
+                        "content_sha256": version,
                         "code_version": tags.get("dagster/code_version"),
                         "pointers": pointers,
                     }
-                )
+                    for shard, version in versions.items()
+                ]
     return pl.DataFrame(rows, schema=RECORDS_SCHEMA, orient="row").sort("storage_id")
 
 

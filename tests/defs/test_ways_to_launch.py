@@ -112,13 +112,13 @@ BACKFILL_STATUS = (
 )
 
 
-def by_backfill(url: str) -> Launch:
+def by_backfill(url: str, partitions: Sequence[str] = SHARDS) -> Launch:
     """As the backfill of a range of partitions, which the daemon works on."""
 
     def launch(home: Path, first: str, last: str) -> None:
         backfill = {
             "assetSelection": [{"path": ["photos", *name.split("/")]} for name in TABLES],
-            "partitionNames": [shard for shard in SHARDS if first <= shard <= last],
+            "partitionNames": [one for one in partitions if first <= one <= last],
         }
         launched = ask(url, BACKFILL, backfill=backfill)["launchPartitionBackfill"]
         assert launched["__typename"] == "LaunchBackfillSuccess", launched
@@ -200,6 +200,32 @@ def test_the_ui_makes_the_same_bytes_and_skips_the_same(
     pool_in(tmp_path)
     with curate_ui(tmp_path) as url:
         assert walked(tmp_path, by_request(url)) == by_hand
+
+
+def test_blocks_of_shards_make_the_same_bytes_whoever_launches_them(
+    tmp_path: Path, by_hand: list[dict[tuple[str, str], str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A block, then all, by `dg launch`, by the UI's own request and by a backfill."""
+    monkeypatch.setenv("CURATION_PROFILE", "embedded")
+    blocks = ("photos-000000..000001", "photos-000002..000003")
+    for way in ("dg", "request", "backfill"):
+        home = pool_in(tmp_path / way)
+        settings = load_settings(home, "embedded")
+        declared = settings.pools_root / "photos.yaml"
+        declared.write_text(declared.read_text() + "  shards_per_partition: 2\n")
+        with prepare_instance(settings) as instance:
+            instance.add_dynamic_partitions("photos", list(blocks))
+        with contextlib.ExitStack() as stack:
+            url = "" if way == "dg" else stack.enter_context(curate_ui(home))
+            launch = {"dg": by_dg, "request": by_request(url), "backfill": by_backfill(url, blocks)}[way]
+            launch(home, blocks[1], blocks[1])
+            assert {shard for _, shard in stored(home)} == set(SHARDS[2:]), way
+            launch(home, *blocks)
+        with prepare_instance(settings) as instance:
+            made = instance.get_materialized_partitions(dg.AssetKey(["photos", *TABLES[-1].split("/")]))
+        assert made == set(blocks), way
+        found = {key: content for key, (content, _) in stored(home).items() if key[0] != TABLES[0]}  # names its tar
+        assert found == {key: content for key, content in by_hand[-1].items() if key[0] != TABLES[0]}, way
 
 
 def test_with_every_guard_off_each_way_makes_the_same_bytes(
