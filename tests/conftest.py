@@ -18,6 +18,8 @@ os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
 os.environ.setdefault("DAGSTER_DISABLE_TELEMETRY", "1")
 # A pool of a few rows is made before worker processes have loaded torch: those who test workers ask for them.
 os.environ["CURATION_WORKERS"] = "1"
+# The power stays on: what flushes to the disk is tested by tests/stores/test_power_cut.py.
+os.environ.setdefault("CURATION_DURABILITY", "fast")
 os.environ.pop("COLUMNS", None)  # processes of pytest-xdist have 80, and what is piped obeys it
 
 from curation_assets.core.settings import Settings, load_settings

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from curation_assets.annotation.ratings_log import check_rater, is_storable
+from curation_assets.stores.atomic import write_text_atomically
 
 HEADER = ("image", "caption", "rank", "rater", "time")
 #: The four criteria of Compress & Align in the order in which they decide (formulas.md §9.1), in our words.
@@ -45,9 +46,8 @@ class RankingLog:
     def __init__(self, path: Path) -> None:
         """Raises ValueError where `path` is a file of another kind."""
         self.path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists() or path.stat().st_size == 0:
-            path.write_text("\t".join(HEADER) + "\n", encoding="utf-8")
+            write_text_atomically(path, "\t".join(HEADER) + "\n")
         first = path.read_text(encoding="utf-8").split("\n", 1)[0]
         if tuple(first.split("\t")) != HEADER:
             raise ValueError(f"{path} is no ranking file: expected the header {' '.join(HEADER)}, got {first[:80]!r}")

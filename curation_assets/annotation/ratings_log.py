@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from curation_assets.stores.atomic import write_text_atomically
+
 HEADER = ("caption", "rater", "rating", "time")
 SKIPPED = ""  # a rater who cannot say
 
@@ -35,9 +37,8 @@ class RatingsLog:
         """Raises ValueError where `path` is a file of another kind."""
         self.path = path
         self._lock = threading.Lock()
-        path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists() or path.stat().st_size == 0:
-            path.write_text("\t".join(HEADER) + "\n", encoding="utf-8")
+            write_text_atomically(path, "\t".join(HEADER) + "\n")
         read_ratings([path])
 
     def append(self, caption: str, rater: str, rating: int | None) -> None:

@@ -1,4 +1,4 @@
-"""Writes that the disk refuses (full, read-only, not ours to write), whatever library made them: one sentence."""
+"""Writes that the disk refuses (full, read-only, failing, not ours), whatever library made them: one sentence."""
 
 import errno
 import os
@@ -12,6 +12,7 @@ from curation_assets.core.errors import ExpectedError
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 DENIED = (errno.EACCES, errno.EPERM)
+FAILED = (errno.EIO, errno.EMFILE, errno.ENFILE)  # the disk, or this process, which may open no more files
 #: SQLite's codes (the last byte of its extended ones) for a full and a read-only disk, and for what either may cause.
 _SQLITE_FULL, _SQLITE_READONLY, _SQLITE_UNCLEAR = 13, 8, (10, 14)
 _SQLITE_DAMAGED = (11, 26)  # malformed; no database
@@ -21,6 +22,7 @@ _FULL_WORDS = re.compile(
     "|".join([*(re.escape(os.strerror(code)) for code in FULL), r"^\d+ requested and \d+ written$"])
 )
 _UNCLEAR_WORDS = "Invalid thrift: transport error"  # polars: the footer of a Parquet file did not fit
+_FAILED_WORDS = re.compile("|".join(re.escape(os.strerror(code)) for code in FAILED))
 _READ_ONLY_WORDS = re.compile(re.escape(os.strerror(errno.EROFS)))
 _WRITERS = ("polars", "_duckdb", "duckdb", "safetensors", "safetensors_rust")
 
@@ -41,6 +43,11 @@ def refused_write(error: BaseException, place: Path) -> str | None:
         path = Path(os.fsdecode(named)) if isinstance(named, str | bytes) else place
         if _is_full(one, path):
             return _full_sentence(path)
+        if getattr(one, "errno", None) in FAILED or (_is_of_writer(one) and _FAILED_WORDS.search(str(one))):
+            return (
+                f"a file operation failed at {path} ({one}); once disk and limits (`dmesg`, `ulimit -n`) are in order, "
+                "run the same command again: what is finished is kept"
+            )
         if why := _why_read_only(one, path, place):
             return (
                 f"{path} cannot be written ({why}); make it writable, or give another folder, and run the same "

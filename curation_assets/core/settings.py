@@ -193,6 +193,17 @@ def working_copies_bytes() -> int:
     return int(float(os.environ.get("CURATION_HOMES_GB", 100)) * 1e9)
 
 
+def flushes_to_disk() -> bool:
+    """Whether what is written is flushed to the disk before it counts (fsync), so that it outlives a power cut.
+
+    CURATION_DURABILITY: `full`, as where it is not set, or `fast` for homes that may be made again. Raises ValueError.
+    """
+    durability = os.environ.get("CURATION_DURABILITY", "full")
+    if durability not in ("full", "fast"):
+        raise ValueError(f"CURATION_DURABILITY must be full or fast, got {durability!r}")
+    return durability == "full"
+
+
 def bucket_retry_seconds() -> float:
     """CURATION_BUCKET_RETRY_SECONDS: how long a request to a bucket is tried again; 180 where it is not set."""
     return float(os.environ.get("CURATION_BUCKET_RETRY_SECONDS", 180))

@@ -31,7 +31,7 @@ from curation_assets.operations.failure_hook import FailureHook
 from curation_assets.operations.removed_shards import missing_shards
 from curation_assets.operations.shard_ranges import shards_in
 from curation_assets.sources.declaration import Pool
-from curation_assets.stores.atomic import replacing
+from curation_assets.stores.atomic import make_folder, replacing
 from curation_assets.stores.lease import brief_lock, pool_lease
 from curation_assets.stores.shard_store import WHOLE
 
@@ -59,7 +59,7 @@ class RunFailedError(ValueError):
 def prepare_instance(settings: Settings) -> dg.DagsterInstance:
     """The instance under `settings.dagster_home`, made on first use from infra/dagster.yaml."""
     home = settings.dagster_home
-    home.mkdir(parents=True, exist_ok=True)
+    make_folder(home)
     config = home / "dagster.yaml"
     if not config.exists():
         with replacing(config) as temporary:  # half of it would be another configuration, for ever

@@ -85,7 +85,7 @@ def unfreeze(ctx: PoolContext, refit: Refit) -> None:
         return
     for name in refit.tables:
         ctx.store.remove(name)
-    (refit.before / _REMOVED).touch()
+    write_text_atomically(refit.before / _REMOVED, "")
 
 
 def frozen_upstream(tables: Mapping[str, Table], names: Sequence[str], *, with_fits: bool) -> list[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from curation_assets.core.json_files import read_json_lines
-from curation_assets.stores.atomic import append_line
+from curation_assets.stores.atomic import append_line, make_folder
 
 _ADVICE = "correct it, or remove it and flag that export by hand: a takedown finds exports by what is written here"
 EXPORTS_FILE = "exports.jsonl"  # under home: one line per export
@@ -36,7 +36,7 @@ class ExportRecord:
 
 def record_export(home: Path, record: ExportRecord) -> None:
     """Remember an export; of one inside the home, its paths relative to it."""
-    home.mkdir(parents=True, exist_ok=True)
+    make_folder(home)
     if Path(record.folder).is_relative_to(home):
         folder, subset = (str(Path(path).relative_to(home)) for path in (record.folder, record.subset))
         record = replace(record, folder=folder, subset=subset)

@@ -3,7 +3,6 @@
 A split is a folder under the pool's `source`: a Parquet file per shard and a file that holds its own sha256.
 """
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
@@ -13,7 +12,7 @@ import polars as pl
 
 from curation_assets.core.settings import shard_key
 from curation_assets.numeric.identity import sample_id_of
-from curation_assets.stores.atomic import remove_path, remove_stale
+from curation_assets.stores.atomic import make_folder, move_into_place, remove_path, remove_stale
 from curation_assets.stores.content_hash import config_sha256, frame_sha256
 from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.file_hash import FileState, file_sha256
@@ -119,7 +118,7 @@ def write_split(
     more: Mapping[str, Any] | None = None,
 ) -> None:
     """Cut rows into parts of `shard_size` in `folder`, which appears whole; earlier splits of the source go."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(folder.parent)
     remove_stale(folder)
     draft = temporary_path(folder)
     draft.mkdir()
@@ -135,7 +134,7 @@ def write_split(
         if read_sealed_json(folder / SPLIT_FILE) is None:
             remove_path(folder)  # a damaged one
         try:
-            os.replace(draft, folder)
+            move_into_place(draft, folder)
         except OSError:
             if not (folder / SPLIT_FILE).is_file():
                 raise

@@ -6,11 +6,12 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from curation_assets.core.disk import DiskError, refused_write
-from curation_assets.core.settings import working_copy
+from curation_assets.core.settings import flushes_to_disk, working_copy
 from curation_assets.stores.temporary import TEMPORARY, host, temporary_path
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ def remove_stale(target: Path) -> list[Path]:
         if is_stale:
             remove_path(path)
             removed.append(path)
+    if removed:
+        flush(target.parent)
     return removed
 
 
@@ -83,14 +86,54 @@ def fetch_folder(folder: Path) -> None:
 
 
 def remove_path(path: Path) -> None:
-    """Delete a file, link or folder, if it exists."""
+    """Delete a file, link or folder, if it exists. It stays away after a power cut, unless it was a temporary."""
     objects = _objects(path)
     if objects is not None:
         objects.delete(path)
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
-        path.unlink(missing_ok=True)
+        try:
+            path.unlink()
+        except FileNotFoundError:
+            return
+    if not TEMPORARY.match(path.name):
+        flush(path.parent)
+
+
+def flush(path: Path) -> None:
+    """Have the disk hold a file's bytes, or a folder's names, after a power cut, too (fsync; docs/decisions/0084)."""
+    if not flushes_to_disk() or working_copy(path) is not None:  # of a bucket: a cache
+        return
+    file = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    except OSError as error:  # some network disks keep no names to flush
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP) or not path.is_dir():
+            raise
+    finally:
+        os.close(file)
+
+
+def make_folder(path: Path) -> None:
+    """A folder and those above it, if they are not there; flushed."""
+    if not path.is_dir():
+        make_folder(path.parent)
+        path.mkdir(exist_ok=True)
+        flush(path.parent)
+
+
+def _flush_all(draft: Path) -> None:
+    """`flush` of a file, or of a folder with all that is in it; a link has nothing but its name."""
+    if draft.is_symlink() or not flushes_to_disk():
+        return
+    for folder, _, files in os.walk(draft):  # of a file: nothing
+        for path in (Path(folder, name) for name in files):
+            if not path.is_symlink():
+                flush(path)
+        flush(Path(folder))
+    if draft.is_file():
+        flush(draft)
 
 
 @contextlib.contextmanager
@@ -113,7 +156,7 @@ def replacing(target: Path, *, move: Callable[[Path, Path], None] | None = None)
     """
     temporary = temporary_path(target)
     with naming_refusals(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(target.parent)
         remove_stale(target)
         try:
             yield temporary
@@ -149,6 +192,7 @@ def _move_to_new(draft: Path, target: Path) -> None:
     if _objects(target) is not None:  # the put of a new object is conditional
         move_into_place(draft, target)
         return
+    _flush_all(draft)
     try:
         os.link(draft, target)
         draft.unlink()
@@ -158,22 +202,27 @@ def _move_to_new(draft: Path, target: Path) -> None:
     except OSError:  # a disk without hard links
         os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
         os.replace(draft, target)
+    flush(target.parent)
 
 
-def move_into_place(draft: Path, target: Path) -> None:
-    """The last step of a write: a finished file, link or folder beside `target` becomes it.
+def move_into_place(draft: Path, target: Path, *, flushes_name: bool = True) -> None:
+    """The last step of a write: a finished file, link or folder beside `target` becomes it, also on the disk.
 
-    In a home in a bucket its objects are put first: that is the commit. Raises ObjectChangedError, ObjectStoreError.
+    In a home in a bucket its objects are put first: that is the commit. `flushes_name`: False where another file of
+    the folder follows at once. Raises ObjectChangedError, ObjectStoreError.
     """
     objects = _objects(target)
     if objects is not None:
         objects.commit(draft, target)
+    _flush_all(draft)
     os.replace(draft, target)
+    if flushes_name:
+        flush(target.parent)
 
 
 def swap_folder(draft: Path, target: Path) -> None:
     """Put a finished folder in place of `target`. Where a kill comes between, `finish_swap` does the rest."""
-    os.replace(draft, _swapping(target))
+    move_into_place(draft, _swapping(target))
     finish_swap(target)
 
 
@@ -189,6 +238,7 @@ def finish_swap(target: Path) -> None:
         if target.exists():
             os.replace(target, old)
         os.replace(waiting, target)
+        flush(target.parent)
         remove_path(old)
 
 
@@ -199,9 +249,10 @@ def _swapping(target: Path) -> Path:
 PRIVATE = 0o600  # readable by its owner alone
 
 
-def write_text_atomically(target: Path, text: str, *, mode: int | None = None) -> None:
-    """`text` as UTF-8, whole or not at all. `mode`: permissions, set before the file has any content."""
-    with replacing(target) as temporary:
+def write_text_atomically(target: Path, text: str, *, mode: int | None = None, flushes_name: bool = True) -> None:
+    """`text` as UTF-8, whole or not at all. `mode`: permissions, set before the file has any content; `flushes_name`:
+    as of `move_into_place`."""
+    with replacing(target, move=partial(move_into_place, flushes_name=flushes_name)) as temporary:
         if mode is not None:
             temporary.touch(mode)
             temporary.chmod(mode)
@@ -212,7 +263,7 @@ def append_line(path: Path, line: str, *, is_own: bool = False) -> None:
     """Add a line to a file that others append to at the same time; a full disk leaves no part of it.
 
     One short write: whole or, at a kill, cut. `is_own`: no other process writes this file; in a bucket it may lag some
-    seconds behind. Raises DiskError.
+    seconds behind, and a power cut may take its last lines. Raises DiskError.
     """
     data = line.encode() + b"\n"
     objects = _objects(path)
@@ -224,5 +275,8 @@ def append_line(path: Path, line: str, *, is_own: bool = False) -> None:
         if written != len(data):  # the disk is full: what it took is taken back
             os.truncate(path, path.stat().st_size - written)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        if not is_own:
+            flush(path)
+            flush(path.parent)
     if objects is not None:
         objects.note_growth(path)

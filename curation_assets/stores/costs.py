@@ -16,7 +16,7 @@ from typing import Any
 
 import polars as pl
 
-from curation_assets.stores.atomic import append_line, naming_refusals, remove_path, write_text_atomically
+from curation_assets.stores.atomic import append_line, make_folder, naming_refusals, remove_path, write_text_atomically
 
 COSTS = "costs"
 
@@ -73,7 +73,7 @@ def attempt(root: Path, asset: str, partition: str | None, run_id: str) -> Itera
     """Log the computation inside. The caller puts the `content_sha256` of what it wrote into the dict it is given."""
     path = root / COSTS / f"attempts-{os.uname().nodename}-{os.getpid()}.jsonl"
     with naming_refusals(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
     identity = uuid.uuid4().hex
     _append(
         path,

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from curation_assets.core.errors import ExpectedError
-from curation_assets.stores.atomic import naming_refusals
+from curation_assets.stores.atomic import make_folder, naming_refusals
 from curation_assets.stores.object_lease import LeaseHeldError, object_holder, object_lease
 from curation_assets.stores.objects import object_home
 from curation_assets.stores.processes import ProcessName
@@ -121,7 +121,7 @@ def _locked(
         yield
         return
     with naming_refusals(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         _take(file, what, shared=shared, on_notice=on_notice, wait=wait, advice=advice)

@@ -18,11 +18,13 @@ UNSEALED = "0" * 64
 
 def seal_file(path: Path) -> str:
     """Put the seal in place of `UNSEALED`, which the file must hold. Returns the seal."""
-    with path.open("r+b") as stream, mmap.mmap(stream.fileno(), 0) as content:
-        at = _position(content)
-        assert content[at : at + 64] == UNSEALED.encode(), f"{path} holds no {FIELD} of zeros to be replaced"
-        digest = hashlib.sha256(content).hexdigest()
-        content[at : at + 64] = digest.encode()
+    with path.open("r+b") as stream:
+        with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            at = _position(content)
+            assert content[at : at + 64] == UNSEALED.encode(), f"{path} holds no {FIELD} of zeros to be replaced"
+            digest = hashlib.sha256(content).hexdigest()
+        stream.seek(at)
+        stream.write(digest.encode())
     return digest
 
 

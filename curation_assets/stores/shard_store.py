@@ -36,6 +36,7 @@ from curation_assets.core.settings import check_shard_key
 from curation_assets.core.stages import check_reads_forward, stage_position
 from curation_assets.stores.arrow_buffers import repeats_text
 from curation_assets.stores.atomic import (
+    make_folder,
     move_into_place,
     naming_refusals,
     remove_path,
@@ -458,7 +459,7 @@ class ShardStore:
                     until_replaced.enter_context(brief_lock(self.root / SWAP_LOCK))
                     check()
                     # before the table: killed in between, the table is still the old one, and both are written again
-                    write_text_atomically(path.with_name(MANIFEST_FILE), text)
+                    write_text_atomically(path.with_name(MANIFEST_FILE), text, flushes_name=False)
         except ObjectChangedError:
             written = self._written_elsewhere(asset, partition, manifest)
             if written is None:
@@ -615,7 +616,7 @@ class ShardStore:
             return Materialised(manifest, is_reused=True)
         if link.is_dir() and not link.is_symlink():
             raise StoreError(f"{asset} is a table ({link} is a folder of ours); give the model folder another name")
-        link.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(link.parent)
         remove_stale(link)
         draft = temporary_path(link)
         with naming_refusals(link):

@@ -35,6 +35,7 @@ from curation_assets.sources.local_images import LocalImages
 from curation_assets.stores.atomic import (
     fetch_folder,
     finish_swap,
+    make_folder,
     move_into_place,
     remove_path,
     remove_stale,
@@ -221,7 +222,7 @@ def download_shard(
     if _is_complete(final, name, request_hash):
         on_rows(rows.height)
     else:
-        final.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(final.parent)
         remove_stale(final)
         draft = temporary_path(final)
         draft.mkdir()

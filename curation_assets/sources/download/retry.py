@@ -53,7 +53,7 @@ def download_with_retries(
             remove_path(fetched)
             remove_path(merged)
         outcome = fetch(rows, out_dir, advance=None)
-    request.unlink()
+    remove_path(request)
     return outcome
 
 

@@ -1,0 +1,117 @@
+"""Power cuts at every write of a run, a takedown, a release and a refit; and each of their file operations failing.
+
+    PYTHONPATH=. python benchmarks/power_cut.py [--only run] [--what cuts,failures] [--minutes 60] [--seed 0] [--every 1]
+
+A command runs once under strace. At every prefix of its writes the home is built as a disk could hold it then
+(tests/support/disk_record.py), equal ones once, and the command runs again on it. Then its first file operation fails,
+its second, and so on until it ends without reaching that number, with EIO, ENOSPC and EMFILE, once and for ever. States
+and operations come in a seeded order, so that a run that is ended for its time is a sample. Writes
+benchmarks/results/power_cut.csv, a row per command and kind of fault, and one per try that went wrong into --problems.
+"""
+
+import argparse
+import csv
+import errno
+import itertools
+import os
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.torture import power
+from tests.torture.homes import TARS, Prepared, prepared
+
+RESULTS = Path(__file__).parent / "results" / "power_cut.csv"
+OUTCOMES = ("recovered", "did without it", "healed by repair", "refused", "wrong success", "no sentence")
+HEAD = ("command", "fault", "steps", "of", "tried", *OUTCOMES)
+
+
+def cuts(home: Prepared, name: str, seed: int, every: int) -> Iterator[tuple[int, int, power.Came, str]]:
+    """Steps, distinct states, what came of each tried one, and which it was."""
+    expected = power.undisturbed(home, name)
+    log = power.record(home, name)
+    record = power.disk(home, name)
+    steps = sum(1 for _ in power.prefixes(record, log))
+    escaped, unsafe = power.missed(home, record), power.unflushed(record)
+    assert not escaped, f"the recorder missed {escaped[:10]}"
+    assert not unsafe, f"{name} has ended, and a power cut would take {unsafe[:10]}"
+    states = sorted(power.distinct(home, name, log, seed).values())
+    chosen = random.Random(seed).sample(states, len(states) // every)
+    print(f"{name}: {steps} steps, {len(states)} states", file=sys.stderr, flush=True)
+    for block in itertools.batched(chosen, 100) if sys.version_info >= (3, 12) else _blocks(chosen, 100):
+        wanted = sorted(block)  # one replay serves all of a block
+        record = power.disk(home, name)
+        for prefix in power.prefixes(record, log):
+            numbers = [number for at, number in wanted if at == prefix]
+            for number, (kind, state) in enumerate(record.cuts(seed)) if numbers else ():
+                if number in numbers:
+                    came = power.after_power_cut(home, name, record, state, expected)
+                    yield steps, len(states), came, f"{kind}, after step {prefix}: {record.last}"
+
+
+def _blocks(items: list[tuple[int, int]], size: int) -> Iterator[list[tuple[int, int]]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
+
+
+def failures(home: Prepared, name: str, seed: int, every: int, error: int) -> Iterator[tuple[int, int, power.Came, str]]:
+    """Operations, tries in all, what came of each tried one, and which it was."""
+    expected = power.undisturbed(home, name)
+    home.restore(power.BEGINS[name])
+    steps = power.began(home, name, [1 << 40, error, 0])["count"]
+    faults = [(number, for_ever) for number in range(1, steps + 1) for for_ever in (0, 1)]
+    for number, for_ever in random.Random(seed).sample(faults, len(faults) // every):
+        came = power.after_failure(home, name, [number, error, for_ever], expected)
+        yield steps, len(faults), came, f"operation {number}{' and all that follow' if for_ever else ''}"
+    assert every > 1 or power.after_failure(home, name, [2 * steps, error, 0], expected).outcome == "not reached"
+
+
+def main() -> None:
+    """Exit status 1 where a table was torn, a success was none, or a command ended without a sentence."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default=",".join(power.BEGINS), help="commands, with commas")
+    parser.add_argument("--what", default="cuts,failures")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="at most, for each row of the table")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--every", type=int, default=1, help="try one in so many")
+    parser.add_argument("--into", type=Path, default=RESULTS)
+    parser.add_argument("--problems", type=Path, help="a line per try that did not recover")
+    given = parser.parse_args()
+    if why := power.why_not():
+        sys.exit(why)
+    bad = 0
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["LD_PRELOAD"] = str(power.built_shim(Path(folder)))
+        home = prepared(TARS)
+        for name, what in itertools.product(given.only.split(","), given.what.split(",")):
+            for error in (None,) if what == "cuts" else power.ERRORS:
+                tries = cuts(home, name, given.seed, given.every) if error is None else (
+                    failures(home, name, given.seed, given.every, error)
+                )  # fmt: skip
+                fault = "power cut" if error is None else errno.errorcode[error]
+                counts, steps, of, begin = Counter[str](), 0, 0, time.monotonic()
+                for steps, of, came, which in tries:
+                    counts[came.outcome] += 1
+                    if came.outcome not in OUTCOMES[:2]:
+                        line = f"{name} | {fault} | {which} | {came.outcome} | {came.words}"
+                        print(line[:600], file=sys.stderr, flush=True)
+                        if given.problems:
+                            with given.problems.open("a", encoding="utf-8") as file:
+                                file.write(line.replace("\n", " ⏎ ") + "\n")
+                    if time.monotonic() > begin + 60 * given.minutes:
+                        break
+                bad += sum(number for outcome, number in counts.items() if outcome not in OUTCOMES[:4])
+                row = [name, fault, steps, of, counts.total(), *(counts[one] for one in OUTCOMES)]
+                print(dict(zip(HEAD, row, strict=True)), f"{time.monotonic() - begin:.0f} s", flush=True)
+                is_new = not given.into.is_file()
+                with given.into.open("a", newline="", encoding="utf-8") as file:
+                    csv.writer(file).writerows([HEAD, row] if is_new else [row])
+    sys.exit(bool(bad))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,209 @@
+"""A command whose writes a power cut undoes, and one whose n-th file operation fails; each then run again.
+
+What must come out is what comes out where nothing happens, or a sentence and a home that `curate verify --repair` heals.
+"""
+
+import ctypes
+import errno
+import os
+import shutil
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from curation_assets.core.disk import refused_write
+from curation_assets.core.errors import EXPECTED_ERRORS
+from tests.support.disk_record import Disk, State, recorded
+from tests.support.paths import REPOSITORY
+from tests.torture.faults.kills import begun
+from tests.torture.faults.takedowns import denied
+from tests.torture.forking import ENVIRONMENT, call
+from tests.torture.homes import COMMANDS, SECONDS, TARS, Prepared, Undisturbed, differences
+
+#: Command → the state of a home that it begins from.
+BEGINS = {"run": "declared", "take_down": "denied", "release": "finished", "refit": "finished"}
+SHIM = REPOSITORY / "tests" / "support" / "failing_io.c"
+ERRORS = (errno.EIO, errno.ENOSPC, errno.EMFILE)
+
+
+@cache
+def why_not() -> str | None:
+    """Why power cuts and failing operations cannot be tried here; None where they can."""
+    missing = [name for name in ("strace", "cc") if shutil.which(name) is None]
+    if missing or sys.platform != "linux":
+        return f"needs Linux, strace and a C compiler; missing: {', '.join(missing) or 'Linux'}"
+    works = subprocess.run(["strace", "-f", "--seccomp-bpf", "true"], capture_output=True, check=False).returncode == 0
+    return None if works else "strace may not trace here"
+
+
+def built_shim(folder: Path) -> Path:
+    """failing_io.c as a library for LD_PRELOAD. Of a process that forks (forking.py), before its first fork."""
+    shim = folder / "failing_io.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(shim), str(SHIM), "-ldl"], check=True)
+    return shim
+
+
+def undisturbed(home: Prepared, name: str) -> Undisturbed:
+    """The command where nothing happens; makes the state that it begins from."""
+    return denied(home) if name == "take_down" else begun(home, name, BEGINS[name], "finished" if name == "run" else None)
+
+
+# -- power cuts -------------------------------------------------------------------------------------------------------
+
+
+def aside(home: Prepared) -> Callable[[str], bool]:
+    """What another library flushes by itself: Dagster's SQLite."""
+    return lambda path: path.startswith(f"{home.home}/dagster/")
+
+
+def record(home: Prepared, name: str) -> Path:
+    """Run the command once under strace; returns the log. The home is what it left."""
+    home.restore(BEGINS[name])
+    log = home.base / f"{name}.strace"
+    program = f"from tests.torture.homes import COMMANDS; COMMANDS[{name!r}]({str(home.home)!r}, {TARS!r})"
+    environment = {**ENVIRONMENT, "PYTHONPATH": os.pathsep.join([str(REPOSITORY), *sys.path]), "LD_PRELOAD": "", "CURATION_DURABILITY": "full"}
+    ended = recorded(program, log, environment)
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    return log
+
+
+def disk(home: Prepared, name: str) -> Disk:
+    """The disk before the command."""
+    return Disk(home.home, home.base / BEGINS[name], aside(home))
+
+
+def prefixes(disk: Disk, log: Path) -> Iterator[int]:
+    """Replay a log; yields the number of every step of ours, once it is made."""
+    number = 0
+    for step in disk.replay(log):
+        if not all(disk.aside(path) for path in step.split(" ")[1:]):
+            number += 1
+            yield number
+
+
+def distinct(home: Prepared, name: str, log: Path, seed: int) -> dict[str, tuple[int, int]]:
+    """Signature → prefix and number of the cut, of all states that the disk may hold after a cut at any prefix."""
+    found: dict[str, tuple[int, int]] = {}
+    replayed = disk(home, name)
+    for prefix in prefixes(replayed, log):
+        for number, (_, state) in enumerate(replayed.cuts(seed)):
+            found.setdefault(replayed.signature(state), (prefix, number))
+    return found
+
+
+def missed(home: Prepared, replayed: Disk) -> list[str]:
+    """What of the home the replayed record does not hold byte for byte: nothing escaped the recorder if it is empty."""
+    replayed_state = replayed.state(lambda change: True, lambda file: 1)
+    real = {str(path.relative_to(home.home)): path for path in home.home.rglob("*") if path.suffix != ".db-shm"}
+    names = {one for one in replayed_state if not one.endswith(".db-shm")}  # SQLite's shared memory
+    other = [
+        one for one in names & real.keys()
+        if real[one].is_file() and not real[one].is_symlink() and real[one].read_bytes() != replayed_state[one][1]
+    ]  # fmt: skip
+    return sorted([*names ^ real.keys(), *other])
+
+
+def unflushed(replayed: Disk) -> list[str]:
+    """Files of ours that a power cut would change or take now; without logs of costs, which may lag."""
+    now = replayed.state(lambda change: True, lambda file: 1)
+    kept = replayed.state(lambda change: False, lambda file: 0)
+    names = {one for one in now | kept if not replayed.aside(f"{replayed.home}/{one}") and "costs/" not in one}
+    return sorted(one for one in names if one not in now or one not in kept or now[one][1] != kept[one][1])
+
+
+# -- what comes of a try ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Came:
+    """What came of a try: recovered, refused (with a sentence, and not healed), healed by repair, or a fault of ours."""
+
+    outcome: str
+    words: str = ""
+    reached: bool = True
+
+
+def attempt(home: str, pool: str, name: str, fault: list[int] | None) -> dict[str, Any]:
+    """In a child: a command, of which the n-th operation fails with an error, for ever or not (`fault`)."""
+    counted = None
+    if fault is not None:
+        counted = ctypes.CDLL(None)
+        counted.io_count.restype = ctypes.c_long
+        number, error, for_ever = fault
+        counted.fail_io(home.encode(), f"{home}/dagster".encode(), ctypes.c_long(number), error, for_ever)
+    words, is_sentence = None, True
+    try:
+        COMMANDS[name](home, pool)
+    except (typer.Exit, SystemExit) as ended:
+        code = getattr(ended, "exit_code", getattr(ended, "code", 1))
+        words = f"ended with {code}" if code else None
+    except BaseException as failed:  # judged as cli/common.py does
+        traceback.print_exc()
+        words = refused_write(failed, Path(home)) or f"{type(failed).__name__}: {failed}"
+        is_sentence = isinstance(failed, EXPECTED_ERRORS) or not words.startswith(type(failed).__name__)
+    count = 0
+    if counted is not None:
+        count = counted.io_count()
+        counted.fail_io(b"", b"", ctypes.c_long(0), 0, 0)
+    return {"words": words, "is_sentence": is_sentence, "count": count}
+
+
+def began(home: Prepared, name: str, fault: list[int] | None = None) -> dict[str, Any]:
+    given = {"home": str(home.home), "pool": home.pool, "name": name, "fault": fault}
+    ended = call(f"{__name__}:attempt", given, home.base, seconds=SECONDS)
+    if ended.result is None:
+        return {"words": f"died with {ended.status}: {ended.log[-2000:]}", "is_sentence": False, "count": 0}
+    return {**ended.result, "log": ended.log}
+
+
+def _wrong(home: Prepared, name: str, expected: Undisturbed) -> list[str]:
+    """What of the home is not as where nothing happens."""
+    try:
+        found = differences(expected.facts, home.facts())
+    except AssertionError as error:
+        return [str(error)[-2000:]]
+    if name == "take_down":
+        found += [f"left of the canary: {one}" for one in home.traces()]
+    return found
+
+
+def _again(home: Prepared, name: str, expected: Undisturbed) -> Came:
+    """The same command, to its end; where it refuses, `curate verify --repair` before it."""
+    first = began(home, name)
+    if first["words"] is None:
+        wrong = _wrong(home, name, expected)
+        return Came("wrong success", "; ".join(wrong)) if wrong else Came("recovered")
+    if not first["is_sentence"]:
+        return Came("no sentence", first["words"])
+    repaired = began(home, "repair")
+    second = began(home, name)
+    wrong = _wrong(home, name, expected) if second["words"] is None else [second["words"]]
+    words = f"{first['words']} | repair: {repaired['words']}"
+    return Came("refused", f"{words} | {'; '.join(wrong)}") if wrong else Came("healed by repair", words)
+
+
+def after_power_cut(home: Prepared, name: str, replayed: Disk, state: State, expected: Undisturbed) -> Came:
+    """The home as the disk holds it, and the command again."""
+    home.restore(BEGINS[name])
+    replayed.put(state)
+    return _again(home, name, expected)
+
+
+def after_failure(home: Prepared, name: str, fault: list[int], expected: Undisturbed) -> Came:
+    """The command with a fault, then without. A success in spite of the fault must be a whole one."""
+    home.restore(BEGINS[name])
+    first = began(home, name, fault)
+    if first["count"] < fault[0] and first["words"] is None:
+        return Came("not reached", reached=False)
+    if first["words"] is None:
+        wrong = _wrong(home, name, expected)
+        return Came("wrong success", "; ".join(wrong)) if wrong else Came("did without it")
+    came = _again(home, name, expected)
+    return came if came.outcome != "recovered" else Came("recovered", first["words"])
