@@ -1,6 +1,6 @@
 """Power cuts at every write of a run, a takedown, a release and a refit; and each of their file operations failing.
 
-    PYTHONPATH=. python benchmarks/power_cut.py [--only run] [--what cuts,failures] [--minutes 60] [--seed 0] [--every 1]
+    PYTHONPATH=. python benchmarks/power_cut.py [--only run] [--what cuts,failures] [--minutes 60] [--seed 0]
 
 A command runs once under strace. At every prefix of its writes the home is built as a disk could hold it then
 (tests/support/disk_record.py), equal ones once, and the command runs again on it. Then its first file operation fails,
@@ -21,16 +21,18 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeAlias
 
 from tests.torture import power
 from tests.torture.homes import TARS, Prepared, prepared
 
 RESULTS = Path(__file__).parent / "results" / "power_cut.csv"
 OUTCOMES = ("recovered", "did without it", "healed by repair", "refused", "wrong success", "no sentence")
+Try: TypeAlias = tuple[int, int, power.Came, str]
 HEAD = ("command", "fault", "steps", "of", "tried", *OUTCOMES)
 
 
-def cuts(home: Prepared, name: str, seed: int, every: int) -> Iterator[tuple[int, int, power.Came, str]]:
+def cuts(home: Prepared, name: str, seed: int, every: int) -> Iterator[Try]:
     """Steps, distinct states, what came of each tried one, and which it was."""
     expected = power.undisturbed(home, name)
     log = power.record(home, name)
@@ -58,7 +60,9 @@ def _blocks(items: list[tuple[int, int]], size: int) -> Iterator[list[tuple[int,
         yield items[start : start + size]
 
 
-def failures(home: Prepared, name: str, seed: int, every: int, error: int) -> Iterator[tuple[int, int, power.Came, str]]:
+def failures(
+    home: Prepared, name: str, seed: int, every: int, error: int
+) -> Iterator[tuple[int, int, power.Came, str]]:
     """Operations, tries in all, what came of each tried one, and which it was."""
     expected = power.undisturbed(home, name)
     home.restore(power.BEGINS[name])
@@ -94,7 +98,7 @@ def main() -> None:
                 )  # fmt: skip
                 fault = "power cut" if error is None else errno.errorcode[error]
                 counts, steps, of, begin = Counter[str](), 0, 0, time.monotonic()
-                for steps, of, came, which in tries:
+                for steps, of, came, which in tries:  # noqa: B007
                     counts[came.outcome] += 1
                     if came.outcome not in OUTCOMES[:2]:
                         line = f"{name} | {fault} | {which} | {came.outcome} | {came.words}"

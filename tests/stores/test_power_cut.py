@@ -3,21 +3,19 @@
 `benchmarks/power_cut.py` tries whole commands at every write.
 """
 
-import errno
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-import polars as pl
 import pytest
 
 from curation_assets.stores.shard_store import ShardStore
 from tests.support.disk_record import Disk, Folder, State, recorded
+from tests.support.paths import REPOSITORY
 from tests.torture import power
 from tests.torture.homes import TARS, prepared
-from tests.support.paths import REPOSITORY
 
 pytestmark = pytest.mark.skipif(power.why_not() is not None, reason=str(power.why_not()))
 
@@ -32,7 +30,8 @@ def write(home, number):
     store = ShardStore(home)
     frame = pl.DataFrame({"sample_id": ["0" * 32], "value": [number]})
     store.write("raw/samples", frame, "toy-000000", code_version=str(number))
-    store.materialise_folder("raw/model", lambda f: (f / "w.bin").write_bytes(b"w%d" % number), code_version=str(number))
+    weights = b"w%d" % number
+    store.materialise_folder("raw/model", lambda f: (f / "w.bin").write_bytes(weights), code_version=str(number))
     append_line(home / "lines.jsonl", f"line {number}")
     finish_swap(home / "swapped")  # as every caller does
     draft = home / "draft"
@@ -74,14 +73,20 @@ def check_whole(home: Path) -> None:
     assert (home / "deep" / "er" / "text").read_text() in ("text 1", "text 2")
 
 
-@pytest.fixture
-def begun(tmp_path: Path) -> tuple[Path, Path]:
-    """A home after the first write, and a copy of it."""
-    home = tmp_path / "home"
+@pytest.fixture(scope="module")
+def begin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home after the first write."""
+    home = tmp_path_factory.mktemp("begin") / "home"
     home.mkdir()
     written(home, 1)
-    shutil.copytree(home, tmp_path / "begin", symlinks=True)
-    return home, tmp_path / "begin"
+    return home
+
+
+@pytest.fixture
+def begun(begin: Path, tmp_path: Path) -> tuple[Path, Path]:
+    """A copy of the home after the first write, and that home."""
+    shutil.copytree(begin, tmp_path / "home", symlinks=True)
+    return tmp_path / "home", begin
 
 
 def test_every_prefix_of_writes_leaves_the_old_or_the_new(begun: tuple[Path, Path], tmp_path: Path) -> None:
@@ -126,9 +131,7 @@ def test_durability_is_full_or_fast(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         write_text_atomically(tmp_path / "text", "")
 
 
-@pytest.mark.parametrize("for_ever", [False, True], ids=["once", "for ever"])
-@pytest.mark.parametrize("error", power.ERRORS, ids=lambda error: errno.errorcode[error])
-def test_the_nth_file_operation_fails(error: int, for_ever: bool, begun: tuple[Path, Path], tmp_path: Path) -> None:
+def test_the_nth_file_operation_fails(begun: tuple[Path, Path], tmp_path: Path) -> None:
     home, begin = begun
     program = f"""
 import ctypes, shutil
@@ -138,16 +141,16 @@ exec(WRITES.rpartition("write(")[0])
 home, begin = Path({str(home)!r}), Path({str(begin)!r})
 libc = ctypes.CDLL(None)
 libc.io_count.restype = ctypes.c_long
-number = failed = 0
-while True:
-    number += 1
+
+def fails(number, error, for_ever):
     shutil.rmtree(home)
     shutil.copytree(begin, home, symlinks=True)
-    libc.fail_io(str(home).encode(), b"/nowhere", ctypes.c_long(number), {error}, {int(for_ever)})
+    libc.fail_io(str(home).encode(), b"/nowhere", ctypes.c_long(number), error, for_ever)
+    is_failed = False
     try:
         write(home, 2)
     except OSError:
-        failed += 1
+        is_failed = True
     is_reached = libc.io_count() >= number
     libc.fail_io(b"", b"", ctypes.c_long(0), 0, 0)
     check_whole(home)
@@ -155,20 +158,26 @@ while True:
     write(home, 2)
     assert ShardStore(home).read("raw/samples", "toy-000000")["value"].to_list() == [2], number
     assert (home / "swapped" / "part").read_text() == "part 2", number
-    if not is_reached:
-        break
-print(number - 1, failed)
+    return is_reached, is_failed
+
+for error in {power.ERRORS}:
+    for for_ever in (0, 1):
+        number, failed = 1, 0
+        while (came := fails(number, error, for_ever))[0]:
+            number, failed = number + 1, failed + came[1]
+        print(number - 1, failed)
 """
-    shim = power.built_shim(tmp_path)
     environment = {
-        **os.environ, "LD_PRELOAD": str(shim), "CURATION_DURABILITY": "full",
+        **os.environ, "LD_PRELOAD": str(power.built_shim(tmp_path)), "CURATION_DURABILITY": "full",
         "PYTHONPATH": os.pathsep.join([str(REPOSITORY), *sys.path]),
     }  # fmt: skip
     ended = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr[-3000:]
-    reached, failed = map(int, ended.stdout.split())
-    assert reached >= 20
-    assert failed >= reached / 2
+    counts = [tuple(map(int, line.split())) for line in ended.stdout.splitlines()]
+    assert len(counts) == 6
+    for reached, failed in counts:
+        assert reached >= 20
+        assert failed >= reached / 2
 
 
 @pytest.mark.slow

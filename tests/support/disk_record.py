@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -326,7 +327,8 @@ class Disk:
         yield "bytes without names", self.state(lambda change: False, lambda file: 1)
         for number in range(mixed):
             rng = random.Random(f"{seed} {number} {self.last}")
-            yield "some of each", self.state(lambda change: rng.random() < 0.5, lambda file: rng.choice([0, 0.5, 1]))
+            reach = [change for change in self.pending if rng.random() < 0.5]
+            yield "some of each", self.state(reach.__contains__, partial(_any_share, rng))
 
     def signature(self, state: State) -> str:
         """Equal for states that nobody should tell apart: what lies aside, bytes of temporaries, and lines of logs of
@@ -337,7 +339,7 @@ class Disk:
             if not self.aside(f"{self.home}/{path}"):
                 name = _PROCESS.sub("", re.sub(r"\.tmp-[^/]+", ".tmp", path))
                 kind = "/" if isinstance(node, Folder) else node.link or hashlib.sha256(data).hexdigest()
-                if any(TEMPORARY.match(part) for part in path.split("/")):
+                if any(TEMPORARY.match(part) for part in path.split("/")) or path.endswith((".lease", ".writing")):
                     kind = ""
                 elif _PROCESS.search(path):
                     kind = repr(data[-1:])
@@ -355,6 +357,10 @@ class Disk:
                 path.mkdir(exist_ok=True)
             elif not os.path.lexists(path):
                 path.symlink_to(node.link) if node.link is not None else path.write_bytes(data)
+
+
+def _any_share(rng: random.Random, file: File) -> float:
+    return rng.choice([0, 0.5, 1])
 
 
 def _is_there(wanted: tuple[Node, bytes], path: Path) -> bool:

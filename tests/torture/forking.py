@@ -29,7 +29,7 @@ PRELOAD = (
     "curation_assets.defs.publishing", "curation_assets.outputs.report.report", "curation_assets.stages.raw.tables",
     "dagster._core.storage.event_log.sqlite", "dagster._core.storage.runs.sqlite", "sqlalchemy.dialects.sqlite",
     "alembic.command", "pandas", "pyarrow.compute", "scipy.sparse", "matplotlib.backends.backend_agg", "jinja2",
-    "upath", "fsspec.core", "structlog", "torch",
+    "upath", "fsspec.core", "structlog", "torch", "timm",
 )  # fmt: skip
 #: One thread each: the tries are many and small.
 ENVIRONMENT = dict.fromkeys(("OMP_NUM_THREADS", "POLARS_MAX_THREADS", "CURATION_THREADS", "CURATION_WORKERS"), "1")

@@ -1,11 +1,13 @@
 """A command whose writes a power cut undoes, and one whose n-th file operation fails; each then run again.
 
-What must come out is what comes out where nothing happens, or a sentence and a home that `curate verify --repair` heals.
+What must come out is what comes out where nothing happens, or a sentence, and a home that `curate verify --repair`
+heals.
 """
 
 import ctypes
 import errno
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,7 +22,7 @@ import typer
 
 from curation_assets.core.disk import refused_write
 from curation_assets.core.errors import EXPECTED_ERRORS
-from tests.support.disk_record import Disk, State, recorded
+from tests.support.disk_record import Disk, File, State, recorded
 from tests.support.paths import REPOSITORY
 from tests.torture.faults.kills import begun
 from tests.torture.faults.takedowns import denied
@@ -52,7 +54,9 @@ def built_shim(folder: Path) -> Path:
 
 def undisturbed(home: Prepared, name: str) -> Undisturbed:
     """The command where nothing happens; makes the state that it begins from."""
-    return denied(home) if name == "take_down" else begun(home, name, BEGINS[name], "finished" if name == "run" else None)
+    if name == "take_down":
+        return denied(home)
+    return begun(home, name, BEGINS[name], "finished" if name == "run" else None)
 
 
 # -- power cuts -------------------------------------------------------------------------------------------------------
@@ -68,7 +72,8 @@ def record(home: Prepared, name: str) -> Path:
     home.restore(BEGINS[name])
     log = home.base / f"{name}.strace"
     program = f"from tests.torture.homes import COMMANDS; COMMANDS[{name!r}]({str(home.home)!r}, {TARS!r})"
-    environment = {**ENVIRONMENT, "PYTHONPATH": os.pathsep.join([str(REPOSITORY), *sys.path]), "LD_PRELOAD": "", "CURATION_DURABILITY": "full"}
+    path = os.pathsep.join([str(REPOSITORY), *sys.path])
+    environment = {**ENVIRONMENT, "PYTHONPATH": path, "LD_PRELOAD": "", "CURATION_DURABILITY": "full"}
     ended = recorded(program, log, environment)
     assert ended.returncode == 0, ended.stderr[-3000:]
     return log
@@ -89,11 +94,16 @@ def prefixes(disk: Disk, log: Path) -> Iterator[int]:
 
 
 def distinct(home: Prepared, name: str, log: Path, seed: int) -> dict[str, tuple[int, int]]:
-    """Signature → prefix and number of the cut, of all states that the disk may hold after a cut at any prefix."""
+    """Signature → prefix and number of the cut, of all states that the disk may hold after a cut at any prefix.
+
+    Raises AssertionError where one of them holds a part of a file under its final name.
+    """
     found: dict[str, tuple[int, int]] = {}
     replayed = disk(home, name)
     for prefix in prefixes(replayed, log):
-        for number, (_, state) in enumerate(replayed.cuts(seed)):
+        for number, (kind, state) in enumerate(replayed.cuts(seed)):
+            parts = torn(replayed, state)
+            assert not parts, f"{kind} after step {prefix}, {replayed.last}: a part of {parts}"
             found.setdefault(replayed.signature(state), (prefix, number))
     return found
 
@@ -118,12 +128,22 @@ def unflushed(replayed: Disk) -> list[str]:
     return sorted(one for one in names if one not in now or one not in kept or now[one][1] != kept[one][1])
 
 
+def torn(replayed: Disk, state: State) -> list[str]:
+    """Files under their final names that a power cut left in part; without logs of costs, whose last line may be, and
+    names of holders in locks."""
+    return [
+        path for path, (node, data) in state.items()
+        if isinstance(node, File) and data != node.data and not re.search(r"costs/|\.tmp-|\.(lease|writing)$", path)
+        and not replayed.aside(f"{replayed.home}/{path}")
+    ]  # fmt: skip
+
+
 # -- what comes of a try ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Came:
-    """What came of a try: recovered, refused (with a sentence, and not healed), healed by repair, or a fault of ours."""
+    """What came of a try: recovered, refused (with a sentence, not healed), healed by repair, or a fault of ours."""
 
     outcome: str
     words: str = ""
