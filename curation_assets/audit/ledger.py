@@ -13,6 +13,7 @@ suffices to replay its policy: `replay` judges the recorded values again and giv
 import functools
 import json
 import re
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,8 +27,9 @@ from polars.io.plugins import register_io_source
 from curation_assets.audit.versions import VersionBook
 from curation_assets.core.plain_json import number, plain
 from curation_assets.core.table_names import LEDGER, reference_of
+from curation_assets.methods import oriented
 from curation_assets.numeric.identity import UID_DTYPE, packed_uids
-from curation_assets.numeric.sorting import stretches
+from curation_assets.numeric.sorting import ordinals, stretches
 from curation_assets.selection.cut import PolicyCut
 from curation_assets.selection.judging import Judged, in_background, judge, multiplicity
 from curation_assets.selection.left_out import recorded_left_out
@@ -41,16 +43,17 @@ from curation_assets.selection.rows import (
     Texts,
     enum_series,
     rows_sha256,
-    stored_order,
     uid_columns,
 )
 from curation_assets.stores.atomic import replacing
 from curation_assets.stores.columns import uid_texts
-from curation_assets.stores.parquet import parquet_footer, read_parquet
+from curation_assets.stores.external_sort import RUN_BYTES, ExternalSort
+from curation_assets.stores.parquet import parquet_footer, parquet_rows, read_parquet, scan_parquet
 from curation_assets.stores.shard_store import MissingTableError, ShardStore
 
 FOOTER_KEY = "curation_ledger"
 ROW_GROUP_ROWS = 100_000  # a look-up by id searches the ids of one of them,
+PART_ROWS = 10 * ROW_GROUP_ROWS  # that are judged again together
 PAGE_BYTES = 1 << 16  # and reads of its other columns only the page that holds the row
 
 #: Columns before those of the signals. Grain: one row per row of raw/samples, sorted by id, shard, source_row.
@@ -304,16 +307,21 @@ def ledger_rows_sha256(path: Path) -> str:
     return str(digest)
 
 
-def read_ledger(path: Path, columns: Iterable[str] | None = None) -> Ledger:
-    """A ledger, all columns or those named (and the multiplicities of a policy that repeats)."""
+def read_ledger(path: Path, columns: Iterable[str] | None = None, part: slice | None = None) -> Ledger:
+    """A ledger, all columns or those named (and what multiplicities of a policy that repeats take), or `part` of its
+    rows."""
     policy, cut, profile, counts = ledger_facts(path)
     repeated = [signal_column(policy.rank_by)] if policy.repeats else []
     chosen = None if columns is None else list(dict.fromkeys([*columns, *repeated]))
-    return Ledger(policy, cut, profile, counts, read_parquet(path, columns=chosen))
+    if part is None:
+        return Ledger(policy, cut, profile, counts, read_parquet(path, columns=chosen))
+    rows = scan_parquet(path).slice(part.start, part.stop - part.start)
+    return Ledger(policy, cut, profile, counts, (rows if chosen is None else rows.select(chosen)).collect())
 
 
 def rows_of_ledger(ledger: Ledger, store: ShardStore) -> PoolRows:
-    """The pool as a ledger recorded it: rows, states and the values that its policy ranked by, nothing else."""
+    """The pool as a ledger, or a part of it, recorded it: rows, states and the values that its policy ranked by,
+    nothing else, not even in which order they are stored."""
     frame, policy = ledger.frame, ledger.policy
     is_left_out = frame.select(recorded_left_out(policy)).to_series()
     judged = frame["decided_by"].is_not_null() | is_left_out
@@ -329,7 +337,7 @@ def rows_of_ledger(ledger: Ledger, store: ShardStore) -> PoolRows:
         frame["source_row"].to_numpy(),
         np.where(judged.to_numpy(), np.int8(KEPT), verdict),
         raw_reason,
-        stored_order(shard.codes, frame["source_row"].to_numpy(), len(shard.words)),
+        np.zeros(0, dtype=np.uint32),
     )
     if is_left_out.any():
         left_out = pl.select(pl.when(is_left_out).then(reason).alias("reason")).to_series()
@@ -345,32 +353,67 @@ def rows_of_ledger(ledger: Ledger, store: ShardStore) -> PoolRows:
     return rows
 
 
-def replay(path: Path, store: ShardStore) -> np.ndarray:
-    """Judge the recorded values again: the subset as DataComp's u8,u8, (K,) sorted.
+def ledger_parts(path: Path, columns: Iterable[str] | None = None) -> Iterator[Ledger]:
+    """A ledger as `read_ledger` gives it, PART_ROWS rows after the other; one part at least."""
+    whole, rows = read_ledger(path, columns, slice(0, 0)), parquet_rows(path)
+    yield from (read_ledger(path, whole.frame.columns, part) for part in stretches(rows, PART_ROWS))
 
-    Raises LedgerError when verdicts, reasons or ranks come out otherwise than recorded.
+
+def replay(path: Path, store: ShardStore) -> np.ndarray:
+    """Judge the recorded values again, part by part: the subset as DataComp's u8,u8, (K,) sorted.
+
+    Ranks are compared in sorted files in the system's temporary folder, where the ledger is long. Raises LedgerError
+    when verdicts, reasons or ranks come out otherwise than recorded.
     """
-    ledger = read_ledger(path)
-    judged = judge(ledger.policy, rows_of_ledger(ledger, store), ledger.cut)
-    again = pl.DataFrame(
-        [
-            enum_series("verdict", judged.verdict.astype(np.int32), STATES).cast(pl.String),
-            judged.reason.series("reason").cast(pl.String),
-            pl.Series("rank", judged.rank),
-        ]
-    )
-    recorded = ledger.frame.select(pl.col("verdict", "reason").cast(pl.String), pl.col("rank").fill_null(0))
-    if not again.equals(recorded):
-        differing = (again.hash_rows() != recorded.hash_rows()).arg_true()
-        ids = uid_texts(ledger.frame["uid_high"][differing[:1]], ledger.frame["uid_low"][differing[:1]])
+    policy, cut, *_ = ledger_facts(path)
+    replayed, differing, start = [np.zeros(0, dtype=UID_DTYPE)], [np.zeros(0, dtype=np.int64)], 0
+    with tempfile.TemporaryDirectory(prefix="ranks-", ignore_cleanup_errors=True) as scratch:
+        ranked = [ExternalSort(["worse", "position"], Path(scratch), RUN_BYTES // len(cut.cuts)) for _ in cut.cuts]
+        for ledger in ledger_parts(path):
+            frame, judged = ledger.frame, judge(policy, rows_of_ledger(ledger, store), cut)
+            again = pl.DataFrame([enum_series("verdict", judged.verdict, STATES), judged.reason.series("reason")])
+            both = [one.select(pl.col("verdict", "reason").cast(pl.String)) for one in (again, frame)]
+            if not both[0].equals(both[1]):
+                differing.append(start + (both[0].hash_rows() != both[1].hash_rows()).arg_true().to_numpy())
+            for rows in _ranked_rows(judged, frame["rank"].fill_null(0).to_numpy(), start):
+                ranked[rows[0]].add(rows[1])
+            unranked = np.flatnonzero(frame["rank"].is_not_null().to_numpy() & np.isnan(judged.value))
+            differing.append(start + unranked)
+            times = judged.multiplicity
+            halves = (np.repeat(frame[half].to_numpy(), times) for half in ("uid_high", "uid_low"))
+            replayed.append(packed_uids(*halves))
+            start += frame.height
+        differing += [_misranked(rows) for rows in ranked]
+    wrong = np.unique(np.concatenate(differing))
+    if len(wrong):
+        first = read_ledger(path, ["uid_high", "uid_low"], slice(int(wrong[0]), int(wrong[0]) + 1)).frame
         raise LedgerError(
-            f"{path}: policy {ledger.policy.name!r} gives {len(differing)} rows another verdict, reason or rank than "
-            f"recorded, first sample {ids[0]}; the file was changed, or the code: write the ledger anew"
+            f"{path}: policy {policy.name!r} gives {len(wrong)} rows another verdict, reason or rank than recorded, "
+            f"first sample {uid_texts(first['uid_high'], first['uid_low'])[0]}; the file was changed, or the code: "
+            "write the ledger anew"
         )
-    times = judged.multiplicity
-    return packed_uids(
-        np.repeat(ledger.frame["uid_high"].to_numpy(), times), np.repeat(ledger.frame["uid_low"].to_numpy(), times)
-    )
+    return np.concatenate(replayed)
+
+
+def _ranked_rows(judged: Judged, rank: np.ndarray, start: int) -> Iterator[tuple[int, pl.DataFrame]]:
+    """Per cut, the rows that reached it and have a value: how bad it is, position, and the recorded rank (N,) of those
+    that the cut decided on (-1 for others). `start`: position of the first row."""
+    for step, cut in enumerate(judged.cut.cuts):
+        values = oriented(cut.rank_by, judged.rows.signal(cut.rank_by, judged.policy.seed).values)
+        reached = np.flatnonzero((judged.step >= step) & ~np.isnan(values))
+        recorded = np.where(judged.step[reached] == step, rank[reached].astype(np.int64), -1)
+        yield step, pl.DataFrame({"worse": ~ordinals(values[reached]), "position": start + reached, "rank": recorded})
+
+
+def _misranked(rows: ExternalSort) -> np.ndarray:
+    """(M,) positions of rows whose recorded rank is not the one that their value gives them."""
+    wrong, seen = [np.zeros(0, dtype=np.int64)], 0
+    for stretch in rows.stretches():
+        rank = stretch["rank"].to_numpy()
+        is_wrong = (rank >= 0) & (rank != np.arange(seen + 1, seen + 1 + len(rank)))
+        wrong.append(stretch["position"].to_numpy()[is_wrong])
+        seen += len(rank)
+    return np.concatenate(wrong)
 
 
 def check_against_verdicts(

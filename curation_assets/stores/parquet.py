@@ -38,6 +38,11 @@ def parquet_schema(path: Path) -> dict[str, pl.DataType]:
     return dict(scan_parquet(path).collect_schema())
 
 
+def parquet_rows(path: Path) -> int:
+    """How many rows a file has."""
+    return int(scan_parquet(path).select(pl.len()).collect().item())
+
+
 def parquet_footer(path: Path) -> dict[str, str]:
     """What was stored beside the columns: key → text."""
     return pl.read_parquet_metadata(path)

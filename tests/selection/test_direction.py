@@ -276,13 +276,13 @@ def test_of_near_duplicates_the_lower_value_is_kept(tmp_path: Path) -> None:
     rows = {"sample_id": ["0" * 32, "1" * 32], "shard": "s-000000", "source_row": [0, 1]}
     plant = {"code_version": "1", "inputs": [], "config": {}}
     samples = pl.DataFrame(
-        {**rows, "image_sha256": "a", "width": [9, 9], "height": [9, 9], "status": "kept", "reason": None},
+        {**rows, "image_sha256": "a" * 64, "width": [9, 9], "height": [9, 9], "status": "kept", "reason": None},
         schema_overrides={"reason": pl.String},
     )
     store.write("raw/samples", samples, "s-000000", **plant)
     store.write("signals/clip_score", pl.DataFrame({**rows, "value": [0.9, 0.1]}), "s-000000", **plant)
     wanted = DuplicateSettings(perceptual_bits=None, prefer="signals.clip_score")
     ctx: Any = SimpleNamespace(store=store)
-    assert _duplicates(ctx, wanted)["quality"].to_list() == [1, 0]
+    assert _duplicates(ctx, wanted).collect()["quality"].to_list() == [1, 0]
     with lower_is_better("clip_score"):
-        assert _duplicates(ctx, wanted)["quality"].to_list() == [0, 1]
+        assert _duplicates(ctx, wanted).collect()["quality"].to_list() == [0, 1]
