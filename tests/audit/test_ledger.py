@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from curation_assets.audit.ledger import (
     LEDGER_SCHEMA,
+    PART_ROWS,
     LedgerError,
     check_against_verdicts,
     ledger_path,
@@ -128,7 +129,7 @@ def test_a_damaged_ledger_is_not_read(ctx: PoolContext, tmp_path: Path) -> None:
         ledger_path(store, "icc")
 
 
-def test_a_changed_ledger_is_not_believed(ctx: PoolContext, tmp_path: Path) -> None:
+def test_a_changed_ledger_is_not_believed(ctx: PoolContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = ledger_path(ctx.store, "icc")
     footer = pl.read_parquet_metadata(path)["curation_ledger"]
     frame = read_ledger(path).frame
@@ -137,6 +138,15 @@ def test_a_changed_ledger_is_not_believed(ctx: PoolContext, tmp_path: Path) -> N
     changed.write_parquet(tmp_path / "icc.parquet", metadata={"curation_ledger": footer})
     with pytest.raises(LedgerError, match="another verdict"):
         replay(tmp_path / "icc.parquet", ctx.store)
+    for part_rows in (PART_ROWS, 1):  # of every part a rank is wrong, in one file or in several
+        monkeypatch.setattr("curation_assets.audit.ledger.PART_ROWS", part_rows)
+        monkeypatch.setattr("curation_assets.audit.ledger.RUN_BYTES", part_rows)
+        for rank in (pl.col("rank") % 3 + 1, pl.col("rank").fill_null(1), pl.lit(None, pl.UInt32)):
+            frame.with_columns(rank.alias("rank")).write_parquet(
+                tmp_path / "icc.parquet", metadata={"curation_ledger": footer}
+            )
+            with pytest.raises(LedgerError, match="another verdict, reason or rank"):
+                replay(tmp_path / "icc.parquet", ctx.store)
     frame.write_parquet(tmp_path / "other.parquet")
     with pytest.raises(LedgerError, match="no ledger"):
         read_ledger(tmp_path / "other.parquet")
@@ -236,6 +246,10 @@ def test_a_ledger_holds_what_judging_row_by_row_gives_and_replays(
     for name in ("rank", "threshold", "margin", "decided_by", "verdict", "reason"):
         assert frame[name].cast(expected[name].dtype).to_list() == expected[name].to_list(), name
     assert npy_bytes(replay(path, store)) == npy_bytes(pack_uids(slow.kept))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("curation_assets.audit.ledger.PART_ROWS", 3)
+        patch.setattr("curation_assets.audit.ledger.RUN_BYTES", 100)
+        assert npy_bytes(replay(path, store)) == npy_bytes(pack_uids(slow.kept)), "part by part, ranked on disk"
 
 
 def test_a_signal_is_read_again_when_its_table_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
