@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from curation_assets.numeric import selection
 from curation_assets.numeric.selection import (
     NOTHING,
     Cutoff,
@@ -16,6 +17,7 @@ from curation_assets.numeric.selection import (
     share_count,
     top_count,
     top_share_compat,
+    value_of_rank,
 )
 from curation_assets.numeric.sorting import SMALL, argsort, argsort_descending, gather, positions
 
@@ -110,6 +112,25 @@ def test_what_passes_are_the_first_ranks_of_a_sorted_list(numbers: list[float], 
         last = order[:count][-1]
         assert (cutoff.threshold, cutoff.last_tie) == (numbers[last], last)
         assert math.copysign(1, cutoff.threshold) == math.copysign(1, numbers[last])
+
+
+@pytest.mark.parametrize("held", [0, 3, 1_000])
+@given(
+    numbers=st.lists(st.floats(allow_nan=False) | st.sampled_from([0.0, -0.0, 0.25, 0.5, 0.5000001]), min_size=1),
+    data=st.data(),
+)
+def test_the_value_of_a_rank_of_parts_is_that_of_the_sorted_list(
+    held: int, numbers: list[float], data: st.DataObject
+) -> None:
+    """However few values of a bucket are held at once; what has no value has no rank."""
+    rank = data.draw(st.integers(1, len(numbers)))
+    parts = np.array_split(np.array([*numbers, NAN]), 3)
+    best = sorted(numbers, reverse=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(selection, "SORTED_AT_ONCE", held)
+        value, better = value_of_rank(lambda: parts, rank)
+    assert value == best[rank - 1]
+    assert better == sum(number > value for number in numbers)
 
 
 def test_random_ranking_is_uniform_and_of_the_id_alone() -> None:
