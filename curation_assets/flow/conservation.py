@@ -3,18 +3,20 @@
 Violations in words, for the blocking checks of every table and shard.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 
-from curation_assets.audit.ledger import ledger_path, ledger_policies, read_ledger
+from curation_assets.audit.ledger import ledger_parts, ledger_path, ledger_policies
 from curation_assets.core.stages import STAGES
 from curation_assets.core.table_names import LEDGER, REGISTERED_SHARDS, SAMPLES, SUBSETS
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.options import FlowOptions
 from curation_assets.flow.table import Table
 from curation_assets.scoring.upstream import UPSTREAM
+from curation_assets.stores.parquet import scan_parquet
 from curation_assets.stores.tar_samples import TAR_REASONS
 
 ROW_BITS = 40  # of a shard's rows; the rest of 64 tells the shards apart
@@ -131,20 +133,52 @@ def _commonest_reasons(frame: pl.DataFrame, count: int = 3) -> str:
 
 def _ledger_violations(ctx: PoolContext) -> list[str]:
     """Every ledger has every row of raw/samples once, in a terminal state."""
-    shard = pl.col("shard").cast(pl.Enum(ctx.store.partitions(SAMPLES)), strict=False)  # codes, no texts
-    expected = _sorted_row_positions(ctx.store.scan(SAMPLES).select(shard, "source_row").collect())
-    sentences = []
+    shards = ctx.store.partitions(SAMPLES)
+    rows = (
+        _positions(np.full(frame.height, number), frame)
+        for number, shard in enumerate(shards)
+        for frame in [ctx.store.read(SAMPLES, shard, ["source_row"])]
+    )
+    expected, sentences = _fingerprint(rows), []
     for name in ledger_policies(ctx.store):
-        ledger = read_ledger(ledger_path(ctx.store, name), ["shard", "source_row", "verdict", "reason"])
-        frame = ledger.frame.with_columns(shard, pl.col("verdict", "reason").cast(pl.Categorical))
-        positions = _sorted_row_positions(frame)
-        if not np.array_equal(positions, expected):
-            lost = len(np.setdiff1d(expected, positions))
-            sentences.append(
-                f"ledger of {name}: {len(positions)} rows for {len(expected)} samples, {lost} samples have none"
-            )
-        sentences += [f"ledger of {name}: {sentence}" for sentence in _state_violations(frame)]
+        path = ledger_path(ctx.store, name)
+        if _fingerprint(_recorded_positions(path, shards)) != expected:
+            sentences.append(f"ledger of {name}: {_lost(ctx, path, shards)}")
+        sentences += [f"ledger of {name}: {sentence}" for sentence in _state_violations(scan_parquet(path))]
     return sentences
+
+
+def _positions(shard: np.ndarray, frame: pl.DataFrame) -> np.ndarray:
+    """(n,) numbers of shards and their source_row → (n,) uint64, both in one number."""
+    return shard.astype(np.uint64) << np.uint64(ROW_BITS) | frame["source_row"].to_numpy().astype(np.uint64)
+
+
+def _recorded_positions(path: Path, shards: Sequence[str]) -> Iterator[np.ndarray]:
+    """`_positions` of a ledger, part by part; an unknown shard counts as one more."""
+    number = pl.col("shard").cast(pl.String).replace_strict(shards, range(len(shards)), default=len(shards))
+    for part in ledger_parts(path, ["shard", "source_row"]):
+        yield _positions(part.frame.select(number.fill_null(len(shards))).to_series().to_numpy(), part.frame)
+
+
+def _fingerprint(parts: Iterable[np.ndarray]) -> tuple[int, int]:
+    """How many numbers, and the sum of a hash of each: in any order, and the same for others once in 2^64."""
+    count = total = 0
+    for numbers in parts:
+        mixed = numbers + np.uint64(0x9E3779B97F4A7C15)
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):  # as SplitMix64
+            mixed = (mixed ^ mixed >> np.uint64(shift)) * np.uint64(factor)
+        count, total = count + len(mixed), total + int(mixed.sum(dtype=np.uint64)) & 2**64 - 1
+    return count, total
+
+
+def _lost(ctx: PoolContext, path: Path, shards: Sequence[str]) -> str:
+    """How the rows of a ledger differ from those of raw/samples, all in memory."""
+    of_samples = ctx.store.scan(SAMPLES).select("shard", "source_row").collect()
+    number = of_samples.select(pl.col("shard").replace_strict(shards, range(len(shards)))).to_series().to_numpy()
+    expected = _positions(number, of_samples)
+    recorded = np.concatenate(list(_recorded_positions(path, shards)))
+    lost = len(np.setdiff1d(expected, recorded))
+    return f"{len(recorded)} rows for {len(expected)} samples, {lost} samples have none"
 
 
 def _subset_violations(ctx: PoolContext) -> list[str]:
@@ -167,16 +201,10 @@ def _subset_violations(ctx: PoolContext) -> list[str]:
     for name in ledger_policies(ctx.store):
         npy = ctx.store.folder_path(SUBSETS) / f"{name}.npy"
         chosen = len(np.load(npy, mmap_mode="r", allow_pickle=False)) if npy.is_file() else 0
-        kept = int(read_ledger(ledger_path(ctx.store, name), ["verdict"]).multiplicity.sum())
+        kept = sum(int(part.multiplicity.sum()) for part in ledger_parts(ledger_path(ctx.store, name), ["verdict"]))
         if chosen > kept:
             sentences.append(f"ledger of {name} keeps {kept} entries, its npy {chosen}")
     return sentences
-
-
-def _sorted_row_positions(frame: pl.DataFrame) -> np.ndarray:
-    """(N,) uint64, sorted: which shard (an Enum; null counts as one more) and which row of it, in one number."""
-    shard = frame["shard"].to_physical().cast(pl.UInt64).fill_null(frame["shard"].dtype.categories.len())  # type: ignore[attr-defined]
-    return np.sort(shard.to_numpy() << np.uint64(ROW_BITS) | frame["source_row"].to_numpy().astype(np.uint64))
 
 
 def counts_by_state(frame: pl.DataFrame) -> dict[str, int]:
@@ -206,17 +234,19 @@ def _repeated_rows(frame: pl.DataFrame) -> int:
     return frame.height - frame.select(key).n_unique()
 
 
-def _state_violations(frame: pl.DataFrame) -> list[str]:
+def _state_violations(frame: pl.DataFrame | pl.LazyFrame) -> list[str]:
     sentences = []
+    columns = frame.collect_schema().names()
     for column in ("verdict", "status"):
-        if column not in frame.columns or "reason" not in frame.columns:
+        if column not in columns or "reason" not in columns:
             continue
-        state, has_reason = pl.col(column), pl.col("reason").is_not_null()
-        odd, kept_with_reason, without_reason = frame.select(
+        state, has_reason = pl.col(column).cast(pl.String), pl.col("reason").is_not_null()
+        counted = frame.lazy().select(
             odd=(~state.is_in(TERMINAL_STATES) | state.is_null()).sum(),
             kept=((state == "kept") & has_reason).sum(),
             silent=(state.is_in(["dropped", "failed"]) & ~has_reason).sum(),
-        ).row(0)
+        )
+        odd, kept_with_reason, without_reason = counted.collect(engine="streaming").row(0)
         if odd and column == "verdict":
             sentences.append(f"{odd} rows have no terminal {column}")
         if kept_with_reason:
