@@ -99,6 +99,7 @@ def main() -> None:
                 fault = "power cut" if error is None else errno.errorcode[error]
                 counts, steps, of, begin = Counter[str](), 0, 0, time.monotonic()
                 for steps, of, came, which in tries:  # noqa: B007
+                    begin = begin if counts else time.monotonic()  # without what prepares the first try
                     counts[came.outcome] += 1
                     if came.outcome not in OUTCOMES[:2]:
                         line = f"{name} | {fault} | {which} | {came.outcome} | {came.words}"

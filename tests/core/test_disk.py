@@ -1,5 +1,7 @@
 """A disk that is full or cannot be written: one sentence, whatever library wrote, and nothing half-written."""
 
+import errno
+import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -153,3 +155,16 @@ def test_other_errors_stay_what_they_are(tmp_path: Path) -> None:
     assert refused_write(ValueError("No space left on device"), tmp_path) is None
     assert refused_write(FileNotFoundError(2, "No such file or directory", "/x"), tmp_path) is None
     assert refused_write(PermissionError(13, "Permission denied", "/source/secret.tar"), tmp_path) is None
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.EMFILE])
+def test_a_failing_disk_is_named_whatever_library_met_it(code: int, tmp_path: Path) -> None:
+    words = os.strerror(code)
+    of_python = refused_write(OSError(code, words, str(tmp_path / "table")), tmp_path)
+    of_polars = refused_write(pl.exceptions.ComputeError(f"underlying IO error: {words} (os error {code})"), tmp_path)
+    for sentence, place in ((of_python, tmp_path / "table"), (of_polars, tmp_path)):
+        assert sentence is not None
+        assert f"a file operation failed at {place}" in sentence
+        assert words in sentence
+        assert "run the same command again" in sentence
+    assert refused_write(ValueError(words), tmp_path) is None
