@@ -30,7 +30,7 @@ from curation_assets.stores.temporary import temporary_path
 ROWS_IN_MEMORY = 14_000_000  # of a pool that is read whole
 GROUP_ROWS = 2_000_000  # of shards that are sorted together
 PART_ROWS = 4_000_000  # of a part that is read at once, and of a range of ids that is sorted at once
-SAMPLED = 1024  # every so manieth id of a group serves to choose the ranges
+SAMPLED = 1024  # one id in so many of a group serves to choose the ranges
 #: Bytes a row of what is written here: the rows twice and their order; a signal twice.
 _ROWS_BYTES, _SIGNAL_BYTES = 64, 20
 
