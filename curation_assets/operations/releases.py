@@ -37,7 +37,7 @@ from curation_assets.flow.freshness import is_up_to_date
 from curation_assets.flow.graph import with_upstream
 from curation_assets.flow.table import Table
 from curation_assets.flow.worth import domain_in_words
-from curation_assets.numeric.identity import UID_DTYPE, unpack_uids
+from curation_assets.numeric.identity import UID_DTYPE
 from curation_assets.operations.opt_out_checks import can_be_checked
 from curation_assets.operations.options import OperationsOptions
 from curation_assets.outputs.exports.huggingface import render_card
@@ -68,12 +68,13 @@ from curation_assets.stores.releases import (
     summaries_folder,
 )
 from curation_assets.stores.shard_store import MissingInputError, ShardStore, named
-from curation_assets.stores.subsets import write_subset_npy, write_subset_parquet
+from curation_assets.stores.subsets import write_packed_npy, write_packed_parquet
 
 MANIFESTS, CARD, CUTS = "manifests.jsonl", "card.md", "cuts.json"
 VERSIONS = "versions"
 
 #: What reading a damaged file of a release may raise.
+_COLUMNS = ("uid_high", "uid_low", "shard", "verdict", "version_id")  # of a ledger, what a release follows from
 _UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError, KeyError, TypeError)
 
 
@@ -212,10 +213,9 @@ def _manifests(ctx: PoolContext, subset: str, described: Sequence[str]) -> list[
 
 def _complete(folder: Path, release: Release) -> Release:
     """Write what follows from the ledger in `folder`, then release.json. Raises StoreError unless it verifies."""
-    ledger = read_ledger(folder / LEDGER_FILE)
-    ids = unpack_uids(ledger.packed)
-    write_subset_npy(folder / SUBSET_NPY, ids)
-    write_subset_parquet(folder / SUBSET_PARQUET, ids)
+    ledger = read_ledger(folder / LEDGER_FILE, _COLUMNS)
+    write_packed_npy(folder / SUBSET_NPY, ledger.packed)
+    write_packed_parquet(folder / SUBSET_PARQUET, ledger.packed)
     policy = yaml.safe_dump(policy_content(ledger.policy), sort_keys=False, allow_unicode=True)
     write_text_atomically(folder / f"{ledger.policy.name}.yaml", policy)
     write_text_atomically(folder / CUTS, _cuts_text(ledger))
@@ -291,7 +291,7 @@ def verify_release(folder: Path) -> list[str]:
 
 def _differences(release: Release) -> list[str]:
     """Which files of a release do not follow from its ledger."""
-    folder, ledger = release.folder, read_ledger(release.ledger)
+    folder, ledger = release.folder, read_ledger(release.ledger, _COLUMNS)
     try:
         replayed = replay(release.ledger, ShardStore(folder))
     except LedgerError as error:

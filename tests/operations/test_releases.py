@@ -285,7 +285,7 @@ def killed_at(number: int, monkeypatch: pytest.MonkeyPatch, *names: str) -> None
     monkeypatch.setattr(releases_module.shutil, "copyfile", counted(shutil.copyfile))
 
 
-WRITES = ("write_purged", "write_subset_npy", "write_subset_parquet", "write_text_atomically", "verify_release")
+WRITES = ("write_purged", "write_packed_npy", "write_packed_parquet", "write_text_atomically", "verify_release")
 
 
 def test_a_creation_that_ends_at_any_step_leaves_nothing(ctx: PoolContext) -> None:

@@ -25,7 +25,7 @@ from curation_assets.selection.policy import policy_content
 from curation_assets.stores.columns import uid_texts
 from curation_assets.stores.denylist import TAKEDOWN, Denylist
 from curation_assets.stores.file_hash import file_sha256
-from curation_assets.stores.parquet import read_parquet
+from curation_assets.stores.parquet import parquet_schema, read_parquet, scan_parquet
 from curation_assets.stores.releases import Release
 from curation_assets.stores.samples import OWN_ID
 from curation_assets.stores.subsets import ID_SUFFIXES, read_subset
@@ -128,13 +128,14 @@ def choose_captions(ctx: PoolContext, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _of_ledger(ctx: PoolContext, name: str, path: Path) -> Subset:
-    ledger = read_ledger(path)
-    kept = ledger.frame.with_columns(pl.Series("multiplicity", ledger.multiplicity)).filter(pl.Series(ledger.is_kept))
-    requested = kept.select(
-        uid_texts(kept["uid_high"], kept["uid_low"]),
-        "multiplicity",
+    ledger, names = read_ledger(path, ["verdict"]), recorded_columns(parquet_schema(path))
+    rows = scan_parquet(path).select("uid_high", "uid_low", "verdict", "rank", *names)
+    kept = replace(ledger, frame=rows.filter(pl.col("verdict").cast(pl.String) == "kept").collect())
+    requested = kept.frame.select(
+        uid_texts(kept.frame["uid_high"], kept.frame["uid_low"]),
+        pl.Series("multiplicity", kept.multiplicity),
         "rank",
-        *recorded_columns(ledger.frame.columns),
+        *names,
     )
     return _located(ctx, name, requested, path, file_sha256(path), ledger)
 
@@ -263,8 +264,9 @@ def subset_facts(subset: Subset) -> dict[str, Any]:
 
 
 def policy_facts(ledger: Ledger, source: Path, source_sha256: str) -> dict[str, Any]:
-    """What the ledger at `source`, with its version tables beside it, states of a subset."""
-    counted = ledger.frame.group_by("verdict", reason_kind(pl.col("reason")).alias("reason")).len("rows")
+    """What the ledger at `source`, with its version tables beside it, states of a subset. Reads column after column."""
+    state = (pl.col("verdict").cast(pl.String), reason_kind(pl.col("reason")).alias("reason"))
+    counted = scan_parquet(source).group_by(*state).len("rows").collect(engine="streaming")
     return {
         "chosen_by": {
             "kind": "policy",
@@ -274,11 +276,9 @@ def policy_facts(ledger: Ledger, source: Path, source_sha256: str) -> dict[str, 
             "ledger_sha256": source_sha256,
             **{key: value for key, value in ledger.cut.to_dict().items() if key not in ("policy", "policy_version")},
         },
-        "signals": [_signal_facts(ledger, name) for name in recorded_columns(ledger.frame.columns)],
-        "verdicts": counted.with_columns(pl.col("verdict", "reason").cast(pl.String))
-        .sort("rows", "verdict", "reason", descending=[True, False, False])
-        .to_dicts(),
-        **_made_by(ledger, source),
+        "signals": [_signal_facts(source, name) for name in recorded_columns(parquet_schema(source))],
+        "verdicts": counted.sort("rows", "verdict", "reason", descending=[True, False, False]).to_dicts(),
+        **_made_by(source),
     }
 
 
@@ -299,10 +299,11 @@ def _shard_versions(subset: Subset) -> list[dict[str, Any]]:
     return versions
 
 
-def _made_by(ledger: Ledger, source: Path) -> dict[str, Any]:
+def _made_by(source: Path) -> dict[str, Any]:
     """Code versions and models of every table upstream of the verdicts, from the ledger's version tables."""
     versions = read_parquet(source.parent / "versions" / "versions.parquet")
-    mine = versions.filter(pl.col("version_id").is_in(ledger.frame["version_id"].unique().to_list()))
+    of_rows = scan_parquet(source).select(pl.col("version_id").unique()).collect(engine="streaming").to_series()
+    mine = versions.filter(pl.col("version_id").is_in(of_rows.to_list()))
     code = mine.select("table", "code_version", "config_hash").unique().sort("table", "code_version", "config_hash")
     models = (
         mine.select("table", "models")
@@ -315,17 +316,18 @@ def _made_by(ledger: Ledger, source: Path) -> dict[str, Any]:
     return {"code": code.to_dicts(), "models": models.to_dicts()}
 
 
-def _signal_facts(ledger: Ledger, column: str) -> dict[str, Any]:
+def _signal_facts(source: Path, column: str) -> dict[str, Any]:
     """Spread of a signal over the subset and over all judged samples, with its unit where a method declares one."""
     known = {signal_column(f"signals.{name}"): name for name in method_names()}
     method = get_method(known[column]) if column in known else None
-    values = ledger.frame[column]
+    frame = read_parquet(source, columns=["verdict", column])
+    values, is_kept = frame[column], frame["verdict"].cast(pl.String) == "kept"
     return {
         "signal": column,
         "unit": method.unit if method else None,
         "direction": method.direction if method else "higher",
         "source": method.source if method else None,
-        "subset": _spread(values.filter(pl.Series(ledger.is_kept))),
+        "subset": _spread(values.filter(is_kept)),
         "pool": _spread(values),
     }
 
