@@ -16,6 +16,7 @@ from curation_assets.audit.shifts import Progress, shifts
 from curation_assets.core.table_names import SAMPLES
 from curation_assets.methods import oriented
 from curation_assets.numeric.selection import ranks, top_count
+from curation_assets.numeric.sorting import stretches
 from curation_assets.selection.cut import PolicyCut
 from curation_assets.selection.judging import judge, kept_rows, reason_kind
 from curation_assets.selection.leave_one_out import leave_one_out
@@ -29,7 +30,7 @@ from curation_assets.selection.policy import (
 from curation_assets.selection.rows import DROPPED, KEPT, STATES, PoolRows
 from curation_assets.stores.atomic import write_text_atomically
 from curation_assets.stores.columns import uid_texts
-from curation_assets.stores.parquet import read_parquet, scan_parquet
+from curation_assets.stores.parquet import scan_parquet
 from curation_assets.stores.shard_store import ShardStore
 
 NEAREST_COUNT = 10
@@ -280,22 +281,18 @@ def judged_side(rows: PoolRows, policy: Policy, cut: PolicyCut | None = None, ne
 def recorded_side(path: Path, nearest: int = NEAREST_COUNT) -> Side:
     """A policy as its ledger has it. Raises LedgerError for a file that is none."""
     policy, _, _, counts = ledger_facts(path)
-    verdict = read_parquet(path, columns=["verdict"])["verdict"]
-    codes = verdict.cast(pl.Enum(STATES)).to_physical().cast(pl.Int8).to_numpy()
+    state = pl.col("verdict").cast(pl.String).cast(pl.Enum(STATES)).to_physical().cast(pl.Int8)
+    codes = scan_parquet(path).select(state).collect(engine="streaming").to_series().to_numpy()
     passing = counts[-1][2]
-    rank = read_parquet(path, columns=["rank"])["rank"].fill_null(0).to_numpy()
-    at = np.flatnonzero((codes == DROPPED) & (rank > passing) & (rank <= passing + nearest))
-    at = at[np.argsort(rank[at], kind="stable")]
-    scan = scan_parquet(path).select(
-        "uid_high", "uid_low", pl.col("shard").cast(pl.String), "source_row", "reason",
+    scan = scan_parquet(path, row_index_name="position").filter(
+        pl.col("verdict").cast(pl.String) == STATES[DROPPED],
+        pl.col("rank").is_between(passing + 1, passing + nearest),
+        reason_kind(pl.col("reason")) == f"below_cut:{policy.rank_by}",  # else a prefilter's: its ranks are others
+    )
+    rows_near = scan.select(
+        pl.col("position").cast(pl.Int64), "uid_high", "uid_low", pl.col("shard").cast(pl.String), "source_row", "rank",
         pl.col(signal_column(policy.rank_by)).alias("value"), "margin",
-    )  # fmt: skip
-    parts = [scan.slice(position, 1).collect() for position in at.tolist()] or [scan.head(0).collect()]
-    rows_near = pl.concat([part.with_columns(pl.col("reason").cast(pl.String)) for part in parts])
-    rows_near = pl.DataFrame([pl.Series("position", at, dtype=pl.Int64), *rows_near])
-    rows_near = rows_near.filter(
-        reason_kind(pl.col("reason")) == f"below_cut:{policy.rank_by}"
-    )  # else a prefilter's: its ranks are others
+    ).collect(engine="streaming").sort("rank", "position")  # fmt: skip
     ids = uid_texts(rows_near["uid_high"], rows_near["uid_low"])
     chosen = rows_near.select("position", ids, "shard", "source_row", "value", "margin")
     return Side(policy, codes, counts[0][0], chosen, RECORDED)
@@ -332,7 +329,8 @@ def _nearest(store: ShardStore, side: Side, other: Side) -> pl.DataFrame:
 
 def _transitions(left: np.ndarray, right: np.ndarray) -> pl.DataFrame:
     """(N,) and (N,) codes of STATES → rows per pair."""
-    counts = np.bincount(left.astype(np.int64) * 3 + right, minlength=9).reshape(3, 3)
+    pairs = (np.bincount(left[part] * np.int8(3) + right[part], minlength=9) for part in stretches(len(left)))
+    counts = sum(pairs, np.zeros(9, dtype=np.int64)).reshape(3, 3)
     return pl.DataFrame(
         [
             {"left_verdict": STATES[i], "right_verdict": STATES[j], "rows": int(counts[i, j])}
