@@ -6,7 +6,6 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -205,19 +204,17 @@ def _move_to_new(draft: Path, target: Path) -> None:
     flush(target.parent)
 
 
-def move_into_place(draft: Path, target: Path, *, flushes_name: bool = True) -> None:
+def move_into_place(draft: Path, target: Path) -> None:
     """The last step of a write: a finished file, link or folder beside `target` becomes it, also on the disk.
 
-    In a home in a bucket its objects are put first: that is the commit. `flushes_name`: False where another file of
-    the folder follows at once. Raises ObjectChangedError, ObjectStoreError.
+    In a home in a bucket its objects are put first: that is the commit. Raises ObjectChangedError, ObjectStoreError.
     """
     objects = _objects(target)
     if objects is not None:
         objects.commit(draft, target)
     _flush_all(draft)
     os.replace(draft, target)
-    if flushes_name:
-        flush(target.parent)
+    flush(target.parent)
 
 
 def swap_folder(draft: Path, target: Path) -> None:
@@ -249,10 +246,9 @@ def _swapping(target: Path) -> Path:
 PRIVATE = 0o600  # readable by its owner alone
 
 
-def write_text_atomically(target: Path, text: str, *, mode: int | None = None, flushes_name: bool = True) -> None:
-    """`text` as UTF-8, whole or not at all. `mode`: permissions, set before the file has any content; `flushes_name`:
-    as of `move_into_place`."""
-    with replacing(target, move=partial(move_into_place, flushes_name=flushes_name)) as temporary:
+def write_text_atomically(target: Path, text: str, *, mode: int | None = None) -> None:
+    """`text` as UTF-8, whole or not at all. `mode`: permissions, set before the file has any content."""
+    with replacing(target) as temporary:
         if mode is not None:
             temporary.touch(mode)
             temporary.chmod(mode)

@@ -459,7 +459,7 @@ class ShardStore:
                     until_replaced.enter_context(brief_lock(self.root / SWAP_LOCK))
                     check()
                     # before the table: killed in between, the table is still the old one, and both are written again
-                    write_text_atomically(path.with_name(MANIFEST_FILE), text, flushes_name=False)
+                    write_text_atomically(path.with_name(MANIFEST_FILE), text)
         except ObjectChangedError:
             written = self._written_elsewhere(asset, partition, manifest)
             if written is None:

@@ -3,6 +3,7 @@
 `benchmarks/power_cut.py` tries whole commands at every write.
 """
 
+import json
 import os
 import shutil
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from curation_assets.stores.shard_store import ShardStore
+from curation_assets.stores.shard_store import MANIFEST_FILE, ShardStore
 from tests.support.disk_record import Disk, Folder, State, recorded
 from tests.support.paths import REPOSITORY
 from tests.torture import power
@@ -64,6 +65,8 @@ def check_whole(home: Path) -> None:
     store = ShardStore(home)
     frame = store.read("raw/samples", "toy-000000")
     assert frame["value"].to_list() in ([1], [2])
+    copy = store.table_path("raw/samples", "toy-000000").with_name(MANIFEST_FILE)
+    assert json.loads(copy.read_text())["code_version"] >= str(frame["value"][0]), "no run would mend the copy"
     assert (store.folder_path("raw/model") / "w.bin").read_bytes() in (b"w1", b"w2")
     lines = (home / "lines.jsonl").read_text()
     assert lines.startswith("line 1\n")
@@ -96,7 +99,7 @@ def test_every_prefix_of_writes_leaves_the_old_or_the_new(begun: tuple[Path, Pat
     disk = Disk(home, begin, lambda path: False)
     states: dict[str, tuple[str, State]] = {}
     for step in disk.replay(tmp_path / "log"):
-        for kind, state in disk.cuts(seed=0):
+        for kind, state in disk.cuts(seed=0, mixed=16):
             states.setdefault(disk.signature(state), (f"{kind} after {step}", state))
     replayed = disk.state(lambda change: True, lambda file: 1)
     files = {one: data for one, (node, data) in replayed.items() if not isinstance(node, Folder) and node.link is None}
