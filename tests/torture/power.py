@@ -147,7 +147,6 @@ class Came:
 
     outcome: str
     words: str = ""
-    reached: bool = True
 
 
 def attempt(home: str, pool: str, name: str, fault: list[int] | None) -> dict[str, Any]:
@@ -220,8 +219,8 @@ def after_failure(home: Prepared, name: str, fault: list[int], expected: Undistu
     """The command with a fault, then without. A success in spite of the fault must be a whole one."""
     home.restore(BEGINS[name])
     first = began(home, name, fault)
-    if first["count"] < fault[0] and first["words"] is None:
-        return Came("not reached", reached=False)
+    if first["count"] < fault[0]:
+        return Came("not reached", str(first["words"]))
     if first["words"] is None:
         wrong = _wrong(home, name, expected)
         return Came("wrong success", "; ".join(wrong)) if wrong else Came("did without it")
