@@ -28,6 +28,7 @@ ASSUMED = {
     "reads_per_table": (8.0, "ranged GETs to write one shard table (3 inputs, footer and columns)"),
     "block": (100.0, "shards per Dagster partition where partitions are blocks of shards"),
 }
+SORTED_BYTES = 95  # a row, while a ledger of three signals is made (decision 0082)
 #: GB per million rows (docs/operator/operations.md, ten policies and the default methods, photographs).
 GB_PER_MILLION = {"raw, teachers": 0.2, "signals": 0.4, "fused": 0.05, "verdicts, cuts, ledgers, subsets": 0.4}
 
@@ -35,7 +36,7 @@ GB_PER_MILLION = {"raw, teachers": 0.2, "signals": 0.4, "fused": 0.05, "verdicts
 def measured() -> dict[str, float]:
     """CPU seconds per row or shard, bytes per row; from the CSV files."""
     runs = pl.read_csv(RESULTS / "orchestration.csv")
-    growth = pl.read_csv(RESULTS / "growth.csv")
+    growth = pl.concat([pl.read_csv(RESULTS / name) for name in ("growth.csv", "growth_128m.csv")])
     student = pl.read_csv(RESULTS / "icc_throughput.csv")
 
     def per_shard(way: str, measure: str) -> float:
@@ -51,7 +52,6 @@ def measured() -> dict[str, float]:
         rows, value = largest_of(stage, measure)
         return value / rows
 
-    fit = growth.filter(pl.col("stage") == "fuse_cut_ledger_npy", pl.col("measure") == "peak bytes per row")
     return {
         "fuse": per_shard("plain", "fused/sieve_clip cpu_seconds"),
         "verdicts": per_shard("plain", "filtered/sieve_clip cpu_seconds"),
@@ -61,7 +61,6 @@ def measured() -> dict[str, float]:
         "ledger": per_row("fuse_cut_ledger_npy", "ledger_cpu_seconds"),
         "lookup": per_row("lookup", "cpu_seconds"),
         "ledger_bytes": largest_of("fuse_cut_ledger_npy", "ledger_bytes_per_row")[1],
-        "cut_memory": float(fit["value"][0]),
         "icc": 1 / float(student.filter(pl.col("scorer") == "icc")["captions_per_second"].max()),  # type: ignore[arg-type]
     }
 
@@ -98,7 +97,7 @@ def plan(rows: float, rows_per_shard: float, a: dict[str, float], m: dict[str, f
         (f"cuts of {policies} policies", *cores(policies * rows * m["cut"])),
         (f"ledgers of {policies} policies", *cores(policies * rows * m["ledger"])),
         ("look-up", *cores(rows * m["lookup"])),
-        ("memory of cut and ledger as they are", f"{rows * m['cut_memory'] / 1e12:,.1f} TB", "does not fit: see below"),
+        ("disk while a ledger is sorted", f"{rows * SORTED_BYTES / 1e12:,.1f} TB", "of the machine that makes it"),
         ("Dagster, a partition per shard", *cores(made * m["dagster"])),
         ("its events", f"{events / 1e6:,.1f} million", f"{gigabytes:,.0f} GB"),
         (f"Dagster, a partition per {a['block']:.0f} shards", *cores(blocks * m["dagster"])),
