@@ -113,6 +113,9 @@ class Holder:
         """Entries of the certificate: what was flagged, what stays."""
         return {}
 
+    def withdraw(self, ctx: PoolContext, takedown: Takedown, certificate: str) -> None:
+        """Mark what listed the samples and stays. `certificate`: path of that of the takedown, below the home."""
+
     def checks(self, ctx: PoolContext, tables: Mapping[str, Table]) -> Iterable[Check]:
         """What compares the files with what was recorded of them. Changes nothing."""
         return ()

@@ -10,7 +10,7 @@ from curation_assets.core.stages import STAGES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.holder import Holder, Left, Takedown, files_in
 from curation_assets.flow.table import Table
-from curation_assets.operations.releases import affected_releases, verify_release
+from curation_assets.operations.releases import affected_releases, verify_release, withdraw
 from curation_assets.outputs.registry import EXPORTS_FILE, recorded_exports
 from curation_assets.sources.declaration import Pool, list_pools, load_pool
 from curation_assets.sources.shards import DOWNLOADS_FOLDER
@@ -22,13 +22,16 @@ from curation_assets.stores.scrubbing import scrub
 
 
 class Releases(Holder):
-    """Releases of the pool; those with a sample are withdrawn once there is a certificate (operations/takedown.py)."""
+    """Releases of the pool; those with a sample are withdrawn once there is a certificate, which they name."""
 
     turn = 2
 
     def certified(self, ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown) -> dict[str, Any]:
         affected = affected_releases(ctx.settings.home, ctx.pool.name, takedown.sample_ids)
         return {"releases_withdrawn": [release.name for release in affected]}
+
+    def withdraw(self, ctx: PoolContext, takedown: Takedown, certificate: str) -> None:
+        withdraw(ctx.settings.home, ctx.pool.name, takedown.sample_ids, certificate=certificate)
 
     def checks(self, ctx: PoolContext, tables: Mapping[str, Table]) -> Iterator[Check]:
         return (partial(_release_damages, folder) for folder in release_folders(ctx.settings.home, ctx.pool.name))

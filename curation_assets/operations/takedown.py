@@ -22,7 +22,6 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.holder import SAMPLE_SCHEMA, Holder, Takedown, all_holders
 from curation_assets.flow.holders import drop_previous_versions, frozen_holding, stored_names
 from curation_assets.flow.table import Table
-from curation_assets.operations.releases import withdraw
 from curation_assets.stores.atomic import PRIVATE, fetch_folder, remove_all_stale, remove_path, write_text_atomically
 from curation_assets.stores.begun import read_begun, write_begun
 from curation_assets.stores.catalog import rebuild_catalog
@@ -151,7 +150,8 @@ def finish_takedown(
     name = f"{str(certificate['written_at']).replace(':', '')}-{hashlib.sha256(text.encode()).hexdigest()[:8]}.json"
     path = home / FOLDER / "certificates" / f"{takedown.pool}-{name}"
     write_text_atomically(path, text)
-    withdraw(home, takedown.pool, takedown.sample_ids, certificate=_shown(home, path))
+    for holder in holders:
+        holder.withdraw(ctx, takedown, _shown(home, path))
     if left:  # the next one purges again; what a source still holds, another --sources finds by the denylist
         takedown.is_purged = False
         _write_pending(home, takedown)
