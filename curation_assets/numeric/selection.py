@@ -84,7 +84,7 @@ def _position_of_rank(values: np.ndarray, valued: int, rank: int) -> int:
 def value_of_rank(parts: Callable[[], Iterable[np.ndarray]], rank: int) -> tuple[float, int]:
     """The value of rank 1 … V, and how many are better, of V values (without NaN) that come part by part.
 
-    `parts` is gone through two times to five, in memory that does not grow with V: counts in buckets, then the values
+    `parts` is read two times to five, in memory that does not grow with V: counts in buckets, then the values
     of the bucket that holds the rank. Of zeros the sign is lost.
     """
     prefix, better = np.uint64(0), 0

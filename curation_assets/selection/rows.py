@@ -225,7 +225,7 @@ def _read_states(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.nda
 
 
 class Parted(Protocol):
-    """Rows sorted by ROW_ORDER in one part or several, which can be gone through again and again."""
+    """Rows sorted by ROW_ORDER in one part or several, which can be read again and again."""
 
     def parts(self) -> Iterator["PoolRows"]:
         """One at least."""
