@@ -14,9 +14,9 @@ export MALLOC_MMAP_MAX_ := 0
 export MALLOC_TRIM_THRESHOLD_ := 100000000000
 export MALLOC_TOP_PAD_ := 268435456
 
-# cpu: torch's build without CUDA, from PyTorch's own index, which the lock has no hashes of; chosen once per environment.
+# cpu: torch's build without CUDA, from PyTorch's own index (uv knows it), of which the lock has no hashes; chosen once
+# per environment.
 TORCH ?= $(shell cat $(VENV)/.torch 2>/dev/null)
-CPU_INDEX := https://download.pytorch.org/whl/cpu
 CPU_PACKAGES = $(shell sed -nE 's/^((torch|torchvision)==[^ ]+).*/\1/p' requirements.lock)
 # What that build replaces, and what only the other one needs.
 CPU_LOCK = awk '/^[a-z0-9]/ { keep = $$0 !~ /^(torch|torchvision|triton|nvidia-[a-z0-9-]+|cuda-[a-z0-9-]+)==/ } keep' requirements.lock
@@ -36,7 +36,7 @@ $(VENV)/.installed: pyproject.toml requirements.lock
 ifeq ($(TORCH),cpu)
 	$(CPU_LOCK) > $(VENV)/requirements.cpu.lock
 	env -u PYTHONDONTWRITEBYTECODE $(UV) pip install --quiet --python $(BIN)/python --no-deps --require-hashes --compile-bytecode -r $(VENV)/requirements.cpu.lock
-	env -u PYTHONDONTWRITEBYTECODE $(UV) pip install --quiet --python $(BIN)/python --no-deps --compile-bytecode --index-url $(CPU_INDEX) $(CPU_PACKAGES)
+	env -u PYTHONDONTWRITEBYTECODE $(UV) pip install --quiet --python $(BIN)/python --no-deps --compile-bytecode --torch-backend cpu $(CPU_PACKAGES)
 else
 	env -u PYTHONDONTWRITEBYTECODE $(UV) pip install --quiet --python $(BIN)/python --require-hashes --compile-bytecode -r requirements.lock
 endif

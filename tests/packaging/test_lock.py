@@ -148,21 +148,21 @@ def _made(*arguments: str) -> str:
 def test_without_cuda_all_else_keeps_its_hashes(tmp_path: Path) -> None:
     """`make install TORCH=cpu`: of PyTorch's index come torch and torchvision at the locked versions, nothing else."""
     default, cpu = _made(), _made("TORCH=cpu")
-    assert "https://" not in default
+    assert "https://" not in default + cpu
     assert "--require-hashes --compile-bytecode -r requirements.lock" in default
     (made,) = [line for line in cpu.splitlines() if line.startswith("awk")]
     installs = [line for line in cpu.splitlines() if " pip install " in line and "--python" in line]
     hashed, plain, own = installs
     assert "--require-hashes" in hashed
     assert "requirements.cpu.lock" in hashed
-    assert "https://" not in hashed + own
+    assert "--torch-backend" not in hashed + own
     versions = {name: version_of(LOCKED[name][0][0]) for name in ("torch", "torchvision")}
-    assert plain.split("--index-url")[1].split() == [
-        "https://download.pytorch.org/whl/cpu",
+    assert plain.split("--torch-backend")[1].split() == [
+        "cpu",
         *(f"{name}=={version}" for name, version in versions.items()),
     ]
     page = (REPOSITORY / "docs" / "user" / "install.md").read_text()
-    assert plain.split("--index-url")[1] in page  # who installs by hand types the same versions
+    assert plain.split("--torch-backend")[1] in page  # who installs by hand types the same versions
     assert made.rpartition(" > ")[0] in page
     rest = tmp_path / "rest.lock"
     with rest.open("w") as file:
