@@ -11,6 +11,7 @@ for an image's generated ones, also DIR/nearest_captions.
 import argparse
 import hashlib
 import json
+import lzma
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -35,7 +36,7 @@ from curation_assets.engines import (
 from curation_assets.engines.efficientnet import BACKBONES
 from curation_assets.numeric.identity import sample_id_of, unit_interval_of
 from curation_assets.stores.atomic import replacing
-from curation_assets.stores.file_hash import file_sha256
+from curation_assets.stores.file_hash import PACKED, file_sha256, unpacked_sha256
 from curation_assets.stores.images import ImageRejected
 from lab import manifest
 from lab.common import Clock, Setup, record, replaced_folder
@@ -248,15 +249,16 @@ def save_heads(folder: Path, tensors: dict[str, torch.Tensor], card: dict[str, A
 
 
 def save_bank(folder: Path, captions: Sequence[str], sentences: np.ndarray, card: dict[str, Any]) -> None:
-    """DIR/nearest_captions: captions.txt, their sentence vectors, card.json."""
+    """DIR/nearest_captions: captions.txt.xz, their sentence vectors, card.json."""
     with replaced_folder(folder) as temporary:
-        (temporary / nearest_captions.CAPTIONS_FILE).write_text("\n".join(captions) + "\n", encoding="utf-8")
+        packed = temporary / (nearest_captions.CAPTIONS_FILE + PACKED)
+        packed.write_bytes(lzma.compress(("\n".join(captions) + "\n").encode()))
         save_file(nearest_captions.to_stored(sentences), temporary / nearest_captions.SENTENCES_FILE)
         card = {
             **card,
             "kind": nearest_captions.KIND,
             "captions": len(captions),
-            "captions_sha256": file_sha256(temporary / nearest_captions.CAPTIONS_FILE),
+            "captions_sha256": unpacked_sha256(packed),
             "sentences_sha256": file_sha256(temporary / nearest_captions.SENTENCES_FILE),
         }
         _write_json(temporary / "card.json", card)

@@ -12,7 +12,7 @@ from curation_assets.engines.addresses import ModelAddress, local_folder, resolv
 from curation_assets.engines.needs import needs_of
 from curation_assets.engines.open_clip_weights import open_clip_weights
 from curation_assets.engines.pins import UNHASHED_SUFFIXES
-from curation_assets.stores.file_hash import file_sha256
+from curation_assets.stores.file_hash import PACKED, unpacked_sha256
 
 
 def folder_files(folder: Path, only_weights: bool = False) -> dict[str, Path]:
@@ -70,6 +70,7 @@ def identity_of(
 
 
 def digest_files(files: Mapping[str, Path | str]) -> str:
-    """sha256 over the sorted lines 'name<TAB>file sha256'."""
-    lines = [f"{name}\t{file_sha256(Path(os.fspath(path)))}" for name, path in sorted(files.items())]
+    """sha256 over the sorted lines 'name<TAB>file sha256'; NAME.xz counts as the NAME that it holds."""
+    named = {name.removesuffix(PACKED): Path(os.fspath(path)) for name, path in files.items()}
+    lines = [f"{name}\t{unpacked_sha256(path)}" for name, path in sorted(named.items())]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()

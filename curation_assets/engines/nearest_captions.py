@@ -2,9 +2,9 @@
 nearest to an image in the joint space of an image–text encoder. What it writes is always a sentence that somebody
 wrote, of another photo.
 
-A folder holds `captions.txt` (one a line), `card.json` (which encoder, sha256 of the files) and, where they ship,
-`sentences.safetensors`: the captions' sentence vectors in few bytes, from which a photo_pair encoder has their place at
-once. Without them the captions are embedded when the engine is loaded.
+A folder holds `captions.txt` (one a line; or packed, `captions.txt.xz`), `card.json` (encoder, sha256 of contents)
+and, where they ship, `sentences.safetensors`: the captions' sentence vectors in few bytes, from which a photo_pair
+encoder has their place at once. Without them the captions are embedded when the engine is loaded.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ from curation_assets.engines.batches import chunks
 from curation_assets.engines.identities import identity_of
 from curation_assets.engines.needs import card_of
 from curation_assets.engines.photo_pair import PhotoPairEncoder, checked_tensors
-from curation_assets.stores.file_hash import file_sha256
+from curation_assets.stores.file_hash import PACKED, unpacked, unpacked_sha256
 
 KIND = "nearest_captions"  # in card.json
 CAPTIONS_FILE, SENTENCES_FILE = "captions.txt", "sentences.safetensors"
@@ -106,19 +106,20 @@ def load(request: EngineRequest) -> NearestCaptions:
             identity_of("image_text_encoder", address, {}),
         )
     )
-    captions = read_bank(folder / CAPTIONS_FILE, card["captions_sha256"])
+    packed = folder / (CAPTIONS_FILE + PACKED)
+    captions = read_bank(packed if packed.is_file() else folder / CAPTIONS_FILE, card["captions_sha256"])
     return NearestCaptions(request.identity, encoder, captions, _vectors(folder, card, encoder, captions))
 
 
 def read_bank(file: Path, sha256: str) -> list[str]:
     """Captions of a bank. Raises ModelUnavailableError for another file, ValueError for one without captions."""
-    got = file_sha256(file) if file.is_file() else "no file"
+    got = unpacked_sha256(file) if file.is_file() else "no file"
     if got != sha256:
         raise ModelUnavailableError(
             f"{file}: the card expects sha256 {sha256[:12]}, got {got[:12]}; install the package, or make the bank, "
             "again"
         )
-    captions = file.read_text(encoding="utf-8").splitlines()
+    captions = unpacked(file).decode().splitlines()
     if not captions:
         raise ValueError(f"{file}: expected one caption a line, got none")
     return captions

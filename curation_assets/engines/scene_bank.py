@@ -23,8 +23,9 @@ from curation_assets.core.settings import cache_root
 from curation_assets.engines import EngineRequest, sentence_encoder
 from curation_assets.engines.addresses import WEIGHTS_ROOT
 from curation_assets.engines.batches import chunks, unique_texts
-from curation_assets.engines.identities import file_sha256, identity_of
+from curation_assets.engines.identities import identity_of
 from curation_assets.stores.atomic import replacing
+from curation_assets.stores.file_hash import file_sha256
 from curation_assets.world.bank.captions import bank_captions, captions_sha256
 
 CAPTIONS_AT_ONCE = 256  # 256 × 24,000 scenes × 4 B = 25 MB of cosines

@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import lzma
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -18,6 +19,9 @@ _GIT_SHA1 = re.compile(r"^[0-9a-f]{40}$")
 TIME_STEP_NS = 100_000_000
 #: The hashes of larger files outlive the process, in the user's cache: a gigabyte takes seconds.
 LARGE_BYTES = 256 * 2**20
+#: Large texts of shipped models are packed; NAME.xz counts as NAME everywhere but in the pins of files.
+PACKED = ".xz"
+MAX_UNPACKED_BYTES = 256 * 2**20
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,30 @@ def sha256_now(path: Path) -> str:
     """64 hex digits over a file's bytes, read now."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def unpacked(path: Path) -> bytes:
+    """A file's bytes; of NAME.xz what was packed. Raises OSError, ValueError for a packed file that is damaged or holds
+    more than MAX_UNPACKED_BYTES."""
+    if path.suffix != PACKED:
+        return path.read_bytes()
+    reader = lzma.LZMADecompressor(lzma.FORMAT_XZ)
+    try:
+        content = reader.decompress(path.read_bytes(), MAX_UNPACKED_BYTES)
+    except lzma.LZMAError as error:
+        raise ValueError(f"{path} cannot be unpacked: {error}") from error
+    if not reader.eof:
+        raise ValueError(f"{path} is cut short, or holds more than {MAX_UNPACKED_BYTES:,} bytes")
+    return content
+
+
+def unpacked_sha256(path: Path) -> str:
+    """64 hex digits over `unpacked`, remembered as `file_sha256`."""
+    return file_sha256(path) if path.suffix != PACKED else remembered(_unpacked_sha256_now, path.resolve())
+
+
+def _unpacked_sha256_now(path: Path) -> str:
+    return hashlib.sha256(unpacked(path)).hexdigest()
 
 
 def remembered(compute: Callable[[Path], str], path: Path) -> str:

@@ -1,6 +1,7 @@
 """photo_pair and nearest_captions: the shipped files answer, an image by itself, and only as they shipped."""
 
 import json
+import lzma
 import shutil
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from curation_assets.core.settings import Profile
 from curation_assets.engines import clear_engines, identify_engine, load_engine, resolve_address
 from curation_assets.engines.efficientnet import BACKBONES, fold_batch_norms, load_backbone, tensors_digest
 from curation_assets.engines.photo_pair import PhotoPairHead, RememberedImages, from_stored, to_stored
+from curation_assets.stores import file_hash
 from tests.support.paths import SHARED_DATA, WEIGHTS
 
 PHOTOS = SHARED_DATA / "photos"
@@ -235,12 +237,28 @@ def test_heads_of_another_sentence_encoder_are_refused(tmp_path: Path) -> None:
         load_engine("image_text_encoder", profile(image_text_encoder=f"path:{folder}"))
 
 
-def test_a_tampered_bank_is_refused(tmp_path: Path) -> None:
+def test_a_tampered_bank_is_refused_and_an_unpacked_one_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = copied("nearest_captions", tmp_path)
-    with (folder / "captions.txt").open("a") as file:
-        file.write("a caption that was put in\n")
+    address = profile(captioner=f"path:{folder}")
+    packed, plain = folder / "captions.txt.xz", folder / "captions.txt"
+    identity = identify_engine("captioner", address)
+    captions = lzma.decompress(packed.read_bytes())
+    packed.write_bytes(packed.read_bytes()[:-100])
+    with pytest.raises(ValueError, match="is cut short"):
+        load_engine("captioner", address)
+    packed.write_bytes(lzma.compress(captions))
+    assert identify_engine("captioner", address) == identity
+    monkeypatch.setattr(file_hash, "MAX_UNPACKED_BYTES", len(captions) - 1)
+    with pytest.raises(ValueError, match="or holds more than"):
+        file_hash.unpacked(packed)
+    packed.unlink()
+    plain.write_bytes(captions)
+    assert identify_engine("captioner", address) == identity
+    plain.write_bytes(captions + b"a caption that was put in\n")
     with pytest.raises(ModelUnavailableError, match="the card expects sha256"):
-        load_engine("captioner", profile(captioner=f"path:{folder}"))
+        load_engine("captioner", address)
 
 
 def test_identities_cover_backbones_and_sentence_encoder() -> None:
