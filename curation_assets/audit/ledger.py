@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-import pyarrow.parquet as pq
 from polars.io.plugins import register_io_source
 
 from curation_assets.audit.versions import VersionBook
@@ -38,6 +37,7 @@ from curation_assets.selection.policy import RANDOM, Policy, Prefilter
 from curation_assets.selection.rows import (
     KEPT,
     STATES,
+    UID,
     PoolRows,
     Signal,
     Texts,
@@ -126,28 +126,13 @@ class Ledger:
     @property
     def packed(self) -> np.ndarray:
         """The subset as DataComp's sorted u8,u8, an entry per repeat."""
-        return _packed(self.policy, self.frame.filter(self.frame["verdict"] == "kept"))
+        times = self.multiplicity
+        return packed_uids(*(np.repeat(self.frame[half].to_numpy(), times) for half in UID))
 
 
 def recorded_subset(path: Path) -> np.ndarray:
-    """The subset of a ledger as DataComp's sorted u8,u8, an entry per repeat. Reads it stretch by stretch."""
-    policy = ledger_facts(path)[0]
-    columns = dict.fromkeys(["uid_high", "uid_low", "verdict", *([signal_column(policy.rank_by)] * policy.repeats)])
-    file = pq.ParquetFile(path, memory_map=False)
-    parts = []
-    for group in range(file.num_row_groups):
-        frame = pl.DataFrame(pl.from_arrow(file.read_row_group(group, columns=list(columns))))
-        parts.append(_packed(policy, frame.filter(pl.col("verdict") == "kept")))
-    return np.concatenate([np.zeros(0, dtype=UID_DTYPE), *parts])
-
-
-def _packed(policy: Policy, kept: pl.DataFrame) -> np.ndarray:
-    high, low = kept["uid_high"].to_numpy(), kept["uid_low"].to_numpy()
-    if policy.repeats:
-        values = kept[signal_column(policy.rank_by)].to_numpy()
-        times = multiplicity(np.ones(kept.height, dtype=bool), values)
-        high, low = np.repeat(high, times), np.repeat(low, times)
-    return packed_uids(high, low)
+    """The subset of a ledger as DataComp's sorted u8,u8, an entry per repeat. Reads it part by part."""
+    return np.concatenate([part.packed for part in ledger_parts(path, [*UID, "verdict"])])
 
 
 def _ledger_rows(
@@ -380,13 +365,12 @@ def replay(path: Path, store: ShardStore) -> np.ndarray:
             unranked = np.flatnonzero(frame["rank"].is_not_null().to_numpy() & np.isnan(judged.value))
             differing.append(start + unranked)
             times = judged.multiplicity
-            halves = (np.repeat(frame[half].to_numpy(), times) for half in ("uid_high", "uid_low"))
-            replayed.append(packed_uids(*halves))
+            replayed.append(packed_uids(*(np.repeat(frame[half].to_numpy(), times) for half in UID)))
             start += frame.height
         differing += [_misranked(rows) for rows in ranked]
     wrong = np.unique(np.concatenate(differing))
     if len(wrong):
-        first = read_ledger(path, ["uid_high", "uid_low"], slice(int(wrong[0]), int(wrong[0]) + 1)).frame
+        first = read_ledger(path, UID, slice(int(wrong[0]), int(wrong[0]) + 1)).frame
         raise LedgerError(
             f"{path}: policy {policy.name!r} gives {len(wrong)} rows another verdict, reason or rank than recorded, "
             f"first sample {uid_texts(first['uid_high'], first['uid_low'])[0]}; the file was changed, or the code: "

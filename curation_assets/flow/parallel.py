@@ -142,7 +142,8 @@ def run_all(settings: Settings, function: Callable[..., object], calls: Sequence
     if settings.ray is None or working_copy(settings.home) is not None:  # of a home in a bucket each node has its own
         yield from (function(*arguments) for arguments in calls)
         return
-    jobs = [workers(settings, ()).submit(function, *arguments) for arguments in calls]
+    executor = workers(settings, ())
+    jobs = [executor.submit(function, *arguments) for arguments in calls]
     try:
         yield from (job.result() for job in as_completed(jobs))
     finally:

@@ -73,8 +73,8 @@ from curation_assets.stores.subsets import write_packed_npy, write_packed_parque
 MANIFESTS, CARD, CUTS = "manifests.jsonl", "card.md", "cuts.json"
 VERSIONS = "versions"
 
-#: What reading a damaged file of a release may raise.
 _COLUMNS = ("uid_high", "uid_low", "shard", "verdict", "version_id")  # of a ledger, what a release follows from
+#: What reading a damaged file of a release may raise.
 _UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError, KeyError, TypeError)
 
 

@@ -31,6 +31,7 @@ from curation_assets.stores.shard_store import ShardStore
 
 #: Every table of this package is sorted so: ids as unsigned pairs, which is the order of the hex digits and of the npy.
 ROW_ORDER = ("uid_high", "uid_low", "shard", "source_row")
+UID = ROW_ORDER[:2]
 #: Columns that identify a row of raw/samples; a sample_id may be in several rows.
 ROW_KEY = ("shard", "source_row")
 _State = tuple[Any, ...]  # which files a table consists of, and when they were written

@@ -4,6 +4,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from concurrent.futures import Future
 from pathlib import Path
@@ -70,28 +71,34 @@ def test_tasks_that_fit_on_no_node_are_refused(tmp_path: Path) -> None:
     assert "a task needs 2 CPUs of one node" in " ".join((ended.stdout + ended.stderr).split())
 
 
+def run_while_a_node_dies(command: list[str]) -> None:
+    """Run a command on a cluster, and kill the second of its nodes once that has a task; the command ends well."""
+    from tests.support.ray_cluster import ray_cluster
+
+    with ray_cluster() as cluster, tempfile.TemporaryFile("w+") as log:
+        run = subprocess.Popen(command, cwd=REPOSITORY, env=cluster.environment, stdout=log, stderr=log)
+        try:
+            while run.poll() is None and not cluster.tasks_of_second():
+                time.sleep(0.01)
+            is_reached = run.poll() is None
+            cluster.kill_second()
+            status = run.wait(timeout=1200)
+        finally:
+            run.kill()
+        log.seek(0)
+        assert is_reached, f"no task came to the second node: {log.read()[-3000:]}"
+        assert status == 0, log.read()[-3000:]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
 def test_a_node_that_dies_takes_nothing_with_it(tmp_path: Path) -> None:
     """Two real nodes on 127.0.0.1; the second is killed while it computes. The rest goes on, with the same tables."""
     pytest.importorskip("ray")
-    from tests.support.ray_cluster import ray_cluster
-
     webdataset_pool(tmp_path / "local", shards=5, per_shard=4)
     run_pool(load_settings(tmp_path / "local", "embedded"), "photos")
     webdataset_pool(tmp_path / "spread", shards=5, per_shard=4)
-    log = tmp_path / "run.log"
-    with ray_cluster() as cluster, log.open("w") as output:
-        command = [*CURATE, "run", "photos", "--home", str(tmp_path / "spread"), "--profile", "embedded"]
-        run = subprocess.Popen(command, cwd=REPOSITORY, env=cluster.environment, stdout=output, stderr=output)
-        try:
-            while run.poll() is None and not cluster.tasks_of_second():
-                time.sleep(0.1)
-            assert run.poll() is None, f"no task came to the second node: {log.read_text()[-3000:]}"
-            cluster.kill_second()
-            assert run.wait(timeout=1200) == 0, log.read_text()[-3000:]
-        finally:
-            run.kill()
+    run_while_a_node_dies([*CURATE, "run", "photos", "--home", str(tmp_path / "spread"), "--profile", "embedded"])
     assert contents(tmp_path / "spread") == contents(tmp_path / "local")
     subsets = "work/photos/filtered/subsets"
     files = sorted((tmp_path / "local" / subsets).rglob("*.npy"))
@@ -114,24 +121,13 @@ main()
 def test_cuts_and_ledgers_of_a_pool_larger_than_memory_outlive_a_node(tmp_path: Path) -> None:
     """Only what looks at the whole pool is to be made, so that all tasks are its own."""
     pytest.importorskip("ray")
-    from tests.support.ray_cluster import ray_cluster
-
     webdataset_pool(tmp_path / "local", shards=5, per_shard=4)
     run_pool(load_settings(tmp_path / "local", "embedded"), "photos")
-    spread, log = tmp_path / "spread", tmp_path / "run.log"
+    spread = tmp_path / "spread"
     shutil.copytree(tmp_path / "local", spread, symlinks=True)
     shutil.rmtree(spread / "work" / "photos" / "filtered")
-    with ray_cluster() as cluster, log.open("w") as output:
-        command = [sys.executable, "-c", OF_LITTLE_MEMORY, "run", "photos", "--home", spread, "--profile", "embedded"]
-        run = subprocess.Popen(command, cwd=REPOSITORY, env=cluster.environment, stdout=output, stderr=output)
-        try:
-            while run.poll() is None and not cluster.tasks_of_second():
-                time.sleep(0.01)
-            assert run.poll() is None, f"no task came to the second node: {log.read_text()[-3000:]}"
-            cluster.kill_second()
-            assert run.wait(timeout=1200) == 0, log.read_text()[-3000:]
-        finally:
-            run.kill()
+    command = [sys.executable, "-c", OF_LITTLE_MEMORY, "run", "photos", "--home", str(spread), "--profile", "embedded"]
+    run_while_a_node_dies(command)
     assert not list((spread / "work" / "photos").glob("*sorted_rows*"))
     assert contents(spread) == contents(tmp_path / "local")
     ledgers = sorted((tmp_path / "local" / "work" / "photos" / "filtered" / "ledger").glob("*.parquet"))
