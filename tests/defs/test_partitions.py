@@ -190,6 +190,7 @@ def test_blocks_make_the_same_bytes_of_fewer_events_and_lineage_agrees(tmp_path:
     assert shown["shards"] == versions
 
 
+@pytest.mark.slow
 def test_shards_that_a_person_names_are_made_and_no_others(tmp_path: Path) -> None:
     settings = pool_of(tmp_path, 3)
     run_pool(settings, "photos", shards=["1..4"], tables=RAW)

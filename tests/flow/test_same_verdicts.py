@@ -24,6 +24,8 @@ from curation_assets.stores.shard_store import ShardStore
 from curation_assets.world.pool import plant_pool, render
 from tests.support.lineage_pools import write_tar
 
+pytestmark = pytest.mark.slow
+
 BY_SHARE, BY_THRESHOLD = ("clip", "icc", "icc_after_clip", "clip_deduplicated"), "by_value"
 POLICIES = (*BY_SHARE, BY_THRESHOLD)
 VERDICT = ("sample_id", "verdict", "reason", "decided_by", "value", "threshold", "margin")
@@ -164,7 +166,6 @@ def test_rows_of_a_table_may_be_cut_into_any_shards(tmp_path: Path) -> None:
     assert_same(*stores, rounding=ROUNDING)
 
 
-@pytest.mark.slow
 def test_three_workers_give_the_verdicts_of_one(
     first: ShardStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -147,6 +147,7 @@ def by_numpy(is_kept: np.ndarray, rows: PoolRows) -> Keys:
     return {(shards[at], int(rows.source_row[at])) for at in np.flatnonzero(is_kept)}
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 2**32), policy=policies(), is_turned=st.booleans())
 @settings(max_examples=60)
 def test_duckdb_polars_and_numpy_keep_the_same_rows(

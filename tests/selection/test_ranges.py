@@ -132,6 +132,7 @@ def stored(folder: Path, ids: list[str], columns: dict[str, list[float | None]],
     return store
 
 
+@pytest.mark.slow
 def test_ties_infinite_values_and_ids_of_one_prefix(tmp_path: Path) -> None:
     """Ids that differ in their last digits, one of them in twenty rows; two thirds of the values are the same."""
     ids = [f"{row % 2:016x}{row // 2:016x}" for row in range(60)] + ["0" * 31 + "7"] * 20
@@ -172,6 +173,7 @@ def test_shards_that_a_signal_lacks_have_no_row(tmp_path: Path) -> None:
         fit_pool_cut(Policy("p", "signals.icc", fraction=0.5), pool)
 
 
+@pytest.mark.slow
 def test_a_finished_pool(tmp_path: Path) -> None:
     """Every policy of a pool: recipes with scores, prefilters; cut, ledger and duplicates as the flow made them."""
     ctx = finished_photos(tmp_path)

@@ -137,14 +137,8 @@ def test_durability_is_full_or_fast(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 ONCE_AND_FOR_EVER = [(int(error), for_ever) for error in power.ERRORS for for_ever in (0, 1)]
 
 
-@pytest.mark.parametrize(
-    "faults",
-    [
-        pytest.param(ONCE_AND_FOR_EVER[:1], id="EIO once"),
-        pytest.param(ONCE_AND_FOR_EVER[1:], id="others", marks=pytest.mark.slow),
-    ],
-)
-def test_the_nth_file_operation_fails(faults: list[tuple[int, int]], begun: tuple[Path, Path], tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_the_nth_file_operation_fails(begun: tuple[Path, Path], tmp_path: Path) -> None:
     home, begin = begun
     program = f"""
 import ctypes, shutil
@@ -173,7 +167,7 @@ def fails(number, error, for_ever):
     assert (home / "swapped" / "part").read_text() == "part 2", number
     return is_reached, is_failed
 
-for fault in {faults}:
+for fault in {ONCE_AND_FOR_EVER}:
     number, failed = 1, 0
     while (came := fails(number, *fault))[0]:
         number, failed = number + 1, failed + came[1]
@@ -186,7 +180,7 @@ for fault in {faults}:
     ended = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr[-3000:]
     counts = [tuple(map(int, line.split())) for line in ended.stdout.splitlines()]
-    assert len(counts) == len(faults)
+    assert len(counts) == len(ONCE_AND_FOR_EVER)
     for reached, failed in counts:
         assert reached >= 20
         assert failed >= reached / 2
