@@ -80,6 +80,7 @@ def _device_and_pid() -> tuple[str | None, int]:
     return os.environ.get("CUDA_VISIBLE_DEVICES"), os.getpid()
 
 
+@pytest.mark.slow
 def test_each_worker_owns_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CURATION_DEVICES", "0,1")
     monkeypatch.delenv("CURATION_WORKERS", raising=False)

@@ -234,6 +234,7 @@ def test_a_pool_of_urls_names_its_crawler_and_the_times_of_its_fetches(
 # -- the same bytes
 
 
+@pytest.mark.slow
 def test_the_same_release_gives_the_same_bytes_twice_and_in_a_fresh_home(ctx: PoolContext, tmp_path: Path) -> None:
     release, home = release_of(ctx), ctx.settings.home
     fill_in(home)

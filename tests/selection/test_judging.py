@@ -67,6 +67,7 @@ def test_judging_arrays_equals_judging_row_by_row(
     assert kept_rows(policy, rows).tolist() == judged.is_kept.tolist()
 
 
+@pytest.mark.slow
 @given(pool=pools(), policy=policies(), early=st.integers(1, 2))
 @settings(max_examples=50)
 def test_a_frozen_cut_judges_shards_that_came_later(
@@ -98,6 +99,7 @@ def test_a_frozen_cut_judges_shards_that_came_later(
             assert together.filter(pl.col("shard") == shard).equals(frame)
 
 
+@pytest.mark.slow
 @given(pool=pools(), policy=policies(), seed=st.integers(0, 99))
 @settings(max_examples=25)
 def test_the_order_of_rows_is_irrelevant(
