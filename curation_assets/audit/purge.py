@@ -75,7 +75,9 @@ def _cut_without(judged: Judged, rows: PoolRows, is_removed: np.ndarray, sample_
             last = tied[-1:]
             boundary = uid_texts(rows.uid_high[last], rows.uid_low[last])[0]
             cuts[number] = replace(cut, boundary_id=boundary)
-        else:
-            worst = float(oriented(cut.rank_by, values[passing]).min(initial=np.inf))
+        elif len(passing):
+            worst = float(oriented(cut.rank_by, values[passing]).min())
             cuts[number] = replace(cut, threshold=oriented(cut.rank_by, worst), boundary_id=None)
+        else:
+            cuts[number] = replace(cut, threshold=None, boundary_id=None)  # nobody passes, whatever its value
     return replace(judged.cut, cuts=tuple(cuts))

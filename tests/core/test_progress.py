@@ -3,6 +3,7 @@
 import io
 import re
 import threading
+import time
 from contextlib import ExitStack
 from itertools import pairwise
 
@@ -152,7 +153,13 @@ def test_tasks_of_several_threads_are_lines_of_one_display() -> None:
             both_begun.wait()
             advance(1)
             bars.note(f"{label} waits")
+            until = time.monotonic() + 60
+            while not is_drawn(label) and time.monotonic() < until:  # by a timer, ten times a second
+                time.sleep(0.02)
             both_begun.wait()
+
+    def is_drawn(label: str) -> bool:
+        return any(label in frame and "1/2" in frame for frame in written.getvalue().split("\x1b[2K"))
 
     threads = [threading.Thread(target=work, args=(label, 2)) for label in ("shard 0", "shard 1")]
     for thread in threads:
@@ -163,8 +170,8 @@ def test_tasks_of_several_threads_are_lines_of_one_display() -> None:
     text = written.getvalue()
     assert "shard 0 waits" in text
     assert "shard 1 waits" in text
-    frames = text.split("\x1b[2K")
-    assert any("shard 0" in frame and "1/2" in frame for frame in frames)
+    assert is_drawn("shard 0")
+    assert is_drawn("shard 1")
     assert text.endswith("\x1b[2K") or text.endswith("\x1b[?25h")  # nothing of it stays
     with bars.task("later", 1) as advance:
         advance(1)
