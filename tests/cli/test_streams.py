@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import polars as pl
@@ -207,21 +206,26 @@ def test_a_bug_is_one_sentence_and_a_traceback_in_a_file(tmp_path: Path, monkeyp
     assert common.write_traceback(RuntimeError("x")).is_file()
 
 
-def test_an_interrupt_is_one_sentence_and_a_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from curation_assets.cli import pool
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupt_is_one_sentence_and_a_status(number: int, status: int, tmp_path: Path) -> None:
+    """In a process of its own: the command ends all children of its process."""
+    code = f"""
+import signal, subprocess, sys, time
+from curation_assets.cli import main, pool
 
-    for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+def stopped(settings):
+    subprocess.Popen(["sleep", "60"])
+    signal.raise_signal({int(number)})
+    time.sleep(60)
 
-        def stopped(settings: object, number: signal.Signals = number) -> list[str]:
-            signal.raise_signal(number)
-            time.sleep(60)
-            return []
-
-        monkeypatch.setattr(pool, "list_pools", stopped)
-        result = curate("pool", "list", "--home", tmp_path)
-        assert result.exit_code == status
-        assert "the same command goes on from here" in result.stderr
-        assert len(result.stderr.splitlines()) == 1
+pool.list_pools = stopped
+main()
+"""
+    command = [sys.executable, "-c", code, "pool", "list", "--home", str(tmp_path)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=50)  # its child holds its output
+    assert result.returncode == status
+    assert "the same command goes on from here" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
 
 
 def test_a_reader_that_leaves_is_no_error() -> None:

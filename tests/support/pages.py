@@ -30,7 +30,9 @@ import duckdb
 import polars as pl
 import yaml
 
-from tests.support.forked_curate import SOCKET, socket_of_server
+from curation_assets.core.roles import ROLES
+from curation_assets.core.stages import STAGES
+from tests.support.forking import SOCKET, ForkServer
 from tests.support.paths import REPOSITORY
 
 RUN = ("bash", "python", "sql")
@@ -45,13 +47,21 @@ curate() {{
         *" --help "*) command curate "$@" ;;
         " explore "* | " ui "* | *" --web "* | *" --http "*)
             "$PYTHON" -m tests.support.until_served curate "$@" ;;
-        *) "$PYTHON" -m tests.support.forked_curate "$@" < <(yes $'1\\n2\\n3' 2>/dev/null) ;; # answers to questions
+        *) "$PYTHON" -m tests.support.forking "$@" < <(yes $'1\\n2\\n3' 2>/dev/null) ;; # answers to questions
     esac
 }}
 make() {{ [ "$1" = test ] || command make -C {shlex.quote(str(REPOSITORY))} -o .venv/.installed "$@"; }} # test: this
 PS4='$ '
 set -x
 """
+#: Pages have a hundred commands, each of which would load for seconds what it needs.
+SERVER = ForkServer(
+    [
+        *(f"curation_assets.{name}" for name in ("cli", "definitions", "defs.launch")),
+        *(f"curation_assets.{stage.package}.tables" for stage in STAGES.values()),
+        *(f"curation_assets.engines.{role}" for role in sorted(ROLES)),
+    ]
+)
 
 
 @dataclass(frozen=True)
@@ -105,7 +115,7 @@ class Reader:
             "PYTHONPATH": str(REPOSITORY),
             "PYTHON": sys.executable,
             "CURATION_HOME": str(self.home),
-            SOCKET: socket_of_server(),
+            SOCKET: SERVER.socket(),
             "BROWSER": "true",
             "COLUMNS": "200",
         }

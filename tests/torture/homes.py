@@ -1,6 +1,6 @@
 """Homes with one tiny pool, what a command does to them, and everything in them that a kill must not change.
 
-All of it runs in children of tests/torture/forking.py.
+All of it runs in children of tests/support/forking.py.
 """
 
 import functools
@@ -41,10 +41,24 @@ from curation_assets.sources.download.download import DownloadSettings
 from curation_assets.stores.denylist import add_to_denylist
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.shard_store import MANIFEST_FILE, ShardStore
+from tests.support.forking import Ended, ForkServer
 from tests.support.lineage_pools import jpeg, write_tar
-from tests.torture.forking import Ended, call
 from tests.torture.points import VERSION, Points, count_events, name_of, save_every_step
 
+#: One thread each: the tries are many and small.
+ENVIRONMENT = dict.fromkeys(("OMP_NUM_THREADS", "POLARS_MAX_THREADS", "CURATION_THREADS", "CURATION_WORKERS"), "1")
+SERVER = ForkServer(
+    (
+        "curation_assets.flow.sql:recipes", "tests.torture.homes", "tests.torture.canary",  # parsing takes a second
+        "curation_assets.cli.refit", "curation_assets.defs.publishing", "curation_assets.outputs.report.report",
+        "curation_assets.stages.raw.tables", "dagster._core.storage.event_log.sqlite",
+        "dagster._core.storage.runs.sqlite", "sqlalchemy.dialects.sqlite", "alembic.command", "pandas",
+        "pyarrow.compute", "scipy.sparse", "matplotlib.backends.backend_agg", "jinja2", "upath", "fsspec.core",
+        "structlog", "torch", "timm",
+    ),
+    ENVIRONMENT,
+)  # fmt: skip
+call = SERVER.call
 #: A pool of delivered tars with given signals; downloads, models and trainings; links, some of them dead for a while.
 TARS, SCENES, LINKS = "photos", "scenes", "links"
 ROWS = {TARS: 16, SCENES: 24, LINKS: 16}

@@ -26,8 +26,7 @@ from tests.support.disk_record import Disk, File, State, recorded
 from tests.support.paths import REPOSITORY
 from tests.torture.faults.kills import begun
 from tests.torture.faults.takedowns import denied
-from tests.torture.forking import ENVIRONMENT, call
-from tests.torture.homes import COMMANDS, SECONDS, TARS, Prepared, Undisturbed, differences
+from tests.torture.homes import COMMANDS, ENVIRONMENT, SECONDS, TARS, Prepared, Undisturbed, call, differences
 
 #: Command → the state of a home that it begins from.
 BEGINS = {"run": "declared", "take_down": "denied", "release": "finished", "refit": "finished"}

@@ -1,10 +1,14 @@
 """A few tries of every fault; `make torture` makes many."""
 
+import os
 import random
+import signal
+import time
 from pathlib import Path
 
 import pytest
 
+from tests.support.forking import ForkServer
 from tests.torture.faults import disks, tars
 from tests.torture.outcome import Fault, Outcome, all_faults, tries_of
 
@@ -31,3 +35,20 @@ def test_a_fault_that_no_try_reaches_fails_its_row(tmp_path: Path) -> None:
     outcomes = [tries_of(fault, tmp_path / str(tries), tries=tries, seed=7) for tries in (2, 3)]
     assert [outcome.is_good for outcome in outcomes] == [False, True]
     assert outcomes[0].problems == ["none of 2 tries of seed 7 reached the fault: they show nothing"]
+
+
+def end_parent() -> None:
+    """As a command does that Ctrl+C stops in this process: it ends all of its children."""
+    os.kill(os.getppid(), signal.SIGTERM)
+    time.sleep(60)
+
+
+def test_a_process_that_forks_is_started_anew_where_it_died(tmp_path: Path) -> None:
+    """What it wrote is in the error."""
+    server = ForkServer(())
+    parent = server.call("os:getppid", {}, tmp_path, seconds=60).result
+    with pytest.raises(RuntimeError, match="the process that forks ended with -15"):
+        server.call(f"{__name__}:end_parent", {}, tmp_path, seconds=60)
+    assert server.call("os:getppid", {}, tmp_path, seconds=60).result != parent
+    with pytest.raises(RuntimeError, match="No module named 'nowhere'"):
+        ForkServer(("nowhere",)).socket()
