@@ -161,8 +161,10 @@ def chain(home: Path) -> dict[str, Any]:
     from curation_assets.flow.freshness import materialise_table
     from curation_assets.flow.graph import tables_of
     from curation_assets.flow.parallel import materialise_shards
+    from curation_assets.numeric.identity import UID_DTYPE
     from curation_assets.selection.ranges import whole_pool
     from curation_assets.stages.filtered.tables import cut_of, recipes_of
+    from curation_assets.stores.arrays import write_npy
 
     ctx = context(home)
     tables = tables_of(ctx)
@@ -199,9 +201,7 @@ def chain(home: Path) -> dict[str, Any]:
         write_versions(book, folder)
 
     def npy() -> int:
-        packed = recorded_subset(folder / "sieve_clip.parquet")
-        np.save(home / "sieve_clip.npy", packed, allow_pickle=False)
-        return len(packed)
+        return write_npy(home / "sieve_clip.npy", recorded_subset(folder / "sieve_clip.parquet"), UID_DTYPE)
 
     cpu: dict[str, float] = {}
     peaks: dict[str, float] = {}

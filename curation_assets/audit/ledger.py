@@ -27,7 +27,7 @@ from curation_assets.audit.versions import VersionBook
 from curation_assets.core.plain_json import number, plain
 from curation_assets.core.table_names import LEDGER, reference_of
 from curation_assets.methods import oriented
-from curation_assets.numeric.identity import UID_DTYPE, packed_uids
+from curation_assets.numeric.identity import packed_uids
 from curation_assets.numeric.sorting import ordinals, stretches
 from curation_assets.selection.cut import PolicyCut
 from curation_assets.selection.judging import Judged, in_background, judge, multiplicity
@@ -130,9 +130,9 @@ class Ledger:
         return packed_uids(*(np.repeat(self.frame[half].to_numpy(), times) for half in UID))
 
 
-def recorded_subset(path: Path) -> np.ndarray:
-    """The subset of a ledger as DataComp's sorted u8,u8, an entry per repeat. Reads it part by part."""
-    return np.concatenate([part.packed for part in ledger_parts(path, [*UID, "verdict"])])
+def recorded_subset(path: Path) -> Iterator[np.ndarray]:
+    """The subset of a ledger as DataComp's sorted u8,u8, an entry per repeat, part by part."""
+    return (part.packed for part in ledger_parts(path, [*UID, "verdict"]))
 
 
 def _ledger_rows(
@@ -345,13 +345,18 @@ def ledger_parts(path: Path, columns: Iterable[str] | None = None) -> Iterator[L
 
 
 def replay(path: Path, store: ShardStore) -> np.ndarray:
-    """Judge the recorded values again, part by part: the subset as DataComp's u8,u8, (K,) sorted.
+    """Judge the recorded values again: the subset as DataComp's u8,u8, (K,) sorted. Raises as `replayed_parts`."""
+    return np.concatenate(list(replayed_parts(path, store)))
+
+
+def replayed_parts(path: Path, store: ShardStore) -> Iterator[np.ndarray]:
+    """`replay`, part by part; (k,) each.
 
     Ranks are compared in sorted files in the system's temporary folder, where the ledger is long. Raises LedgerError
-    when verdicts, reasons or ranks come out otherwise than recorded.
+    after the last part when verdicts, reasons or ranks come out otherwise than recorded.
     """
     policy, cut, *_ = ledger_facts(path)
-    replayed, differing, start = [np.zeros(0, dtype=UID_DTYPE)], [np.zeros(0, dtype=np.int64)], 0
+    differing, start = [np.zeros(0, dtype=np.int64)], 0
     with tempfile.TemporaryDirectory(prefix="ranks-", ignore_cleanup_errors=True) as scratch:
         ranked = [ExternalSort(["worse", "position"], Path(scratch), RUN_BYTES // len(cut.cuts)) for _ in cut.cuts]
         for ledger in ledger_parts(path):
@@ -365,7 +370,7 @@ def replay(path: Path, store: ShardStore) -> np.ndarray:
             unranked = np.flatnonzero(frame["rank"].is_not_null().to_numpy() & np.isnan(judged.value))
             differing.append(start + unranked)
             times = judged.multiplicity
-            replayed.append(packed_uids(*(np.repeat(frame[half].to_numpy(), times) for half in UID)))
+            yield packed_uids(*(np.repeat(frame[half].to_numpy(), times) for half in UID))
             start += frame.height
         differing += [_misranked(rows) for rows in ranked]
     wrong = np.unique(np.concatenate(differing))
@@ -376,7 +381,6 @@ def replay(path: Path, store: ShardStore) -> np.ndarray:
             f"first sample {uid_texts(first['uid_high'], first['uid_low'])[0]}; the file was changed, or the code: "
             "write the ledger anew"
         )
-    return np.concatenate(replayed)
 
 
 def _ranked_rows(judged: Judged, rank: np.ndarray, start: int) -> Iterator[tuple[int, pl.DataFrame]]:

@@ -25,7 +25,7 @@ def rows_of_samples(path: Path, sample_ids: Collection[str]) -> pl.DataFrame:
     wanted = pl.LazyFrame({"sample_id": sorted(sample_ids)}, schema={"sample_id": pl.String}).select(uid_columns())
     scan = scan_parquet(path, row_index_name="position")
     rows = scan.select("position", *_UID, pl.col("verdict", "reason").cast(pl.String))
-    return rows.join(wanted, on=_UID, how="semi").drop(_UID).collect()
+    return rows.join(wanted, on=_UID, how="semi").drop(_UID).sort("position").collect(engine="streaming")
 
 
 def names_samples(path: Path, sample_ids: Collection[str]) -> bool:

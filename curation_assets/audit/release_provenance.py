@@ -1,16 +1,19 @@
 """provenance.parquet of a release: raw/provenance of its rows, without URLs, by the halves of their ids."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import polars as pl
 import pyarrow.parquet as pq
 
 from curation_assets.core.table_names import CHOSEN_CAPTION, PROVENANCE
+from curation_assets.numeric.sorting import stretches
 from curation_assets.selection.rows import uid_columns
 from curation_assets.stores.atomic import replacing
-from curation_assets.stores.parquet import scan_parquet
+from curation_assets.stores.external_sort import same_rows, sorted_stretches
+from curation_assets.stores.parquet import parquet_rows, scan_parquet
 from curation_assets.stores.provenance import PROVENANCE_SCHEMA
 from curation_assets.stores.shard_store import ShardStore
 
@@ -20,6 +23,7 @@ CAPTION_SOURCE = "caption_source"
 _SCHEMA = {**dict.fromkeys(_HALVES, pl.UInt64()), **PROVENANCE_SCHEMA, CAPTION_SOURCE: pl.String()}
 _COLUMNS = [name for name in _SCHEMA if name not in ("sample_id", "source_url")]
 _GROUP_ROWS = 100_000
+_PART_ROWS = 1_000_000
 
 
 def write_provenance(
@@ -50,11 +54,13 @@ def write_purged_provenance(source: Path, target: Path, sample_ids: Collection[s
 def has_rows_of(provenance: Path, ledger: Path) -> bool:
     """Whether a release's file has the rows of its ledger, each once."""
     key = [*_HALVES, "shard", "source_row"]
-    ours, theirs = (
-        scan_parquet(path).select(pl.col(name).cast(pl.String) if name == "shard" else name for name in key)
-        for path in (provenance, ledger)
-    )
-    return ours.sort(key).collect().equals(theirs.sort(key).collect())
+
+    def parts(path: Path) -> Iterator[pl.DataFrame]:
+        rows = scan_parquet(path).select(pl.col(name).cast(pl.String) if name == "shard" else name for name in key)
+        return (rows.slice(part.start, _PART_ROWS).collect() for part in stretches(parquet_rows(path), _PART_ROWS))
+
+    with TemporaryDirectory(prefix="provenance-", ignore_cleanup_errors=True) as scratch:
+        return same_rows(*(sorted_stretches(parts(path), key, Path(scratch)) for path in (provenance, ledger)))
 
 
 def _write(path: Path, parts: Iterable[pl.DataFrame], without: Collection[str]) -> None:

@@ -5,10 +5,11 @@ See `stores/releases.py` for what a release holds.
 
 import json
 import shutil
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -16,13 +17,13 @@ import polars as pl
 import yaml
 
 from curation_assets.audit.ledger import (
-    Ledger,
     LedgerError,
     ledger_facts,
+    ledger_parts,
     ledger_path,
     read_ledger,
     recorded_subset,
-    replay,
+    replayed_parts,
 )
 from curation_assets.audit.origin import lineage_of
 from curation_assets.audit.purge import names_samples, rows_of_samples, write_purged
@@ -42,16 +43,19 @@ from curation_assets.operations.opt_out_checks import can_be_checked
 from curation_assets.operations.options import OperationsOptions
 from curation_assets.outputs.exports.huggingface import render_card
 from curation_assets.outputs.exports.subset import policy_facts
+from curation_assets.selection.cut import PolicyCut
 from curation_assets.selection.policy import load_policy, policy_content
-from curation_assets.selection.rows import STATES
+from curation_assets.selection.rows import STATES, UID
 from curation_assets.sources.declaration import declared_sources
 from curation_assets.stages.signals.contamination import decontamination_facts
+from curation_assets.stores.arrays import npy_stretches, write_npy
 from curation_assets.stores.atomic import remove_all_stale, remove_path, replacing, write_text_atomically, writing_new
 from curation_assets.stores.columns import uid_texts
 from curation_assets.stores.denylist import TAKEDOWN, Denylist
+from curation_assets.stores.external_sort import same_rows
 from curation_assets.stores.file_hash import sha256_now
 from curation_assets.stores.manifest import Manifest, utc_now
-from curation_assets.stores.parquet import read_parquet
+from curation_assets.stores.parquet import read_parquet, scan_parquet
 from curation_assets.stores.releases import (
     LEDGER_FILE,
     PROVENANCE_FILE,
@@ -68,12 +72,11 @@ from curation_assets.stores.releases import (
     summaries_folder,
 )
 from curation_assets.stores.shard_store import MissingInputError, ShardStore, named
-from curation_assets.stores.subsets import write_packed_npy, write_packed_parquet
+from curation_assets.stores.subsets import lists_subset, write_sorted_subset
 
 MANIFESTS, CARD, CUTS = "manifests.jsonl", "card.md", "cuts.json"
 VERSIONS = "versions"
 
-_COLUMNS = ("uid_high", "uid_low", "shard", "verdict", "version_id")  # of a ledger, what a release follows from
 #: What reading a damaged file of a release may raise.
 _UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError, KeyError, TypeError)
 
@@ -129,7 +132,7 @@ def create_release(ctx: PoolContext, tables: Mapping[str, Table], subset: str, n
             "opt_out_checks": OperationsOptions.of(ctx).opt_out_checks if can_be_checked(ctx) else 0,
             "worths_on": domain_in_words(ctx.pool.image_domain),
             "holds": holds_in_words(ctx),
-            "decontamination": decontamination_facts(ctx, read_parquet(source, columns=["reason"])["reason"]),
+            "decontamination": decontamination_facts(ctx, _reason_counts(source)),
         },
     )
     remove_all_stale(releases_root(home, pool))
@@ -175,23 +178,33 @@ def _check_current(ctx: PoolContext, tables: Mapping[str, Table], subset: str, d
                 raise StoreError(f"{named(table.name, shard)} is stale: its inputs or its code changed; {advice}")
 
 
+def _reason_counts(ledger: Path) -> dict[str, int]:
+    """Reason → rows of a ledger."""
+    reason = pl.col("reason").cast(pl.String)
+    return dict(scan_parquet(ledger).group_by(reason).len().collect(engine="streaming").iter_rows())
+
+
 def _check_subset(ctx: PoolContext, ledger: Path, subset: str) -> None:
     """Raise StoreError where the pool's subset file and its ledger differ: a takedown is under way."""
-    written = np.load(ctx.store.folder_path(SUBSETS) / f"{subset}.npy", allow_pickle=False)
-    recorded = recorded_subset(ledger)
-    if np.array_equal(written, recorded):
+    written = npy_stretches(ctx.store.folder_path(SUBSETS) / f"{subset}.npy")
+    if _same_ids(written, recorded_subset(ledger)):
         return
     denied = Denylist.load(ctx.settings.home)
     advice = f"`curate takedown apply --pool {ctx.pool.name}` purges them" if denied else "`curate run` the pool again"
-    differing = len(np.setxor1d(written, recorded))
-    raise StoreError(f"{differing} samples are in the ledger of {subset!r} or its subset file, not in both; {advice}")
+    raise StoreError(f"the ledger of {subset!r} and its subset file list different samples; {advice}")
+
+
+def _same_ids(one: Iterable[np.ndarray], other: Iterable[np.ndarray]) -> bool:
+    """Whether two arrays of u8,u8, in stretches, hold the same."""
+    return same_rows(
+        *((pl.DataFrame({"high": ids["f0"], "low": ids["f1"]}) for ids in ids_of) for ids_of in (one, other))
+    )
 
 
 def _taken_down(ledger: Path) -> list[str]:
     """sample_ids of a ledger's rows that a takedown emptied."""
-    columns = ["uid_high", "uid_low", "reason"]
-    rows = read_parquet(ledger, columns=columns)
-    rows = rows.filter(pl.col("reason").cast(pl.String) == TAKEDOWN)
+    emptied = scan_parquet(ledger).filter(pl.col("reason").cast(pl.String) == TAKEDOWN)
+    rows = emptied.select("uid_high", "uid_low").collect(engine="streaming")
     return uid_texts(rows["uid_high"], rows["uid_low"]).unique().to_list()
 
 
@@ -213,15 +226,15 @@ def _manifests(ctx: PoolContext, subset: str, described: Sequence[str]) -> list[
 
 def _complete(folder: Path, release: Release) -> Release:
     """Write what follows from the ledger in `folder`, then release.json. Raises StoreError unless it verifies."""
-    ledger = read_ledger(folder / LEDGER_FILE, _COLUMNS)
-    write_packed_npy(folder / SUBSET_NPY, ledger.packed)
-    write_packed_parquet(folder / SUBSET_PARQUET, ledger.packed)
-    policy = yaml.safe_dump(policy_content(ledger.policy), sort_keys=False, allow_unicode=True)
-    write_text_atomically(folder / f"{ledger.policy.name}.yaml", policy)
-    write_text_atomically(folder / CUTS, _cuts_text(ledger))
-    facts = policy_facts(ledger, folder / LEDGER_FILE, sha256_now(folder / LEDGER_FILE))
+    ledger = folder / LEDGER_FILE
+    write_sorted_subset(folder / SUBSET_NPY, folder / SUBSET_PARQUET, recorded_subset(ledger))
+    policy, cut, *_ = ledger_facts(ledger)
+    written = yaml.safe_dump(policy_content(policy), sort_keys=False, allow_unicode=True)
+    write_text_atomically(folder / f"{policy.name}.yaml", written)
+    write_text_atomically(folder / CUTS, _cuts_text(cut))
+    facts = policy_facts(read_ledger(ledger, (), slice(0, 0)), ledger, sha256_now(ledger))
     release = replace(release, counts=_counts(ledger), models=tuple(facts["models"]), folder=folder)
-    facts |= {**release.about, "pool": release.pool, "name": release.name, "shards": _shards(ledger, folder)}
+    facts |= {**release.about, "pool": release.pool, "name": release.name, "shards": _shards(folder)}
     write_text_atomically(folder / CARD, render_card("release_card.md.jinja", release=release, facts=facts))
     paths = _files(folder)
     files = {name: {"sha256": sha256_now(path), "bytes": path.stat().st_size} for name, path in sorted(paths.items())}
@@ -235,20 +248,21 @@ def _complete(folder: Path, release: Release) -> Release:
     return release
 
 
-def _cuts_text(ledger: Ledger) -> str:
-    return json.dumps(ledger.cut.to_dict(), indent=1, sort_keys=True) + "\n"
+def _cuts_text(cut: PolicyCut) -> str:
+    return json.dumps(cut.to_dict(), indent=1, sort_keys=True) + "\n"
 
 
-def _counts(ledger: Ledger) -> dict[str, int]:
-    counted = dict(ledger.frame["verdict"].cast(pl.String).value_counts().iter_rows())
-    return {"rows": ledger.frame.height, **{state: counted.get(state, 0) for state in STATES}}
+def _counts(ledger: Path) -> dict[str, int]:
+    state = pl.col("verdict").cast(pl.String)
+    counted = dict(scan_parquet(ledger).group_by(state).len().collect(engine="streaming").iter_rows())
+    return {"rows": sum(counted.values()), **{state: counted.get(state, 0) for state in STATES}}
 
 
-def _shards(ledger: Ledger, folder: Path) -> list[dict[str, Any]]:
+def _shards(folder: Path) -> list[dict[str, Any]]:
     """Shards that the subset draws from, with their data versions."""
     versions = read_parquet(folder / VERSIONS / "shards.parquet").filter(pl.col("table") == SAMPLES)
-    shard = pl.col("shard").cast(pl.String)
-    kept = ledger.frame.filter(pl.Series(ledger.is_kept)).group_by(shard).len("samples")
+    subset = scan_parquet(folder / LEDGER_FILE).filter(pl.col("verdict") == "kept")
+    kept = subset.group_by(pl.col("shard").cast(pl.String)).len("samples").collect(engine="streaming")
     return kept.join(versions.select("shard", "content_sha256"), on="shard", how="left").sort("shard").to_dicts()
 
 
@@ -291,38 +305,45 @@ def verify_release(folder: Path) -> list[str]:
 
 def _differences(release: Release) -> list[str]:
     """Which files of a release do not follow from its ledger."""
-    folder, ledger = release.folder, read_ledger(release.ledger, _COLUMNS)
-    try:
-        replayed = replay(release.ledger, ShardStore(folder))
-    except LedgerError as error:
-        return [str(error)]
-    npy = np.load(folder / SUBSET_NPY, allow_pickle=False)
-    parquet = read_parquet(folder / SUBSET_PARQUET)
+    with TemporaryDirectory(prefix="replayed-", ignore_cleanup_errors=True) as scratch:
+        replayed = Path(scratch) / SUBSET_NPY
+        try:
+            write_npy(replayed, replayed_parts(release.ledger, ShardStore(release.folder)), UID_DTYPE)
+        except LedgerError as error:
+            return [str(error)]
+        return _differing_files(release, replayed)
+
+
+def _differing_files(release: Release, replayed: Path) -> list[str]:
+    """`_differences`, where the ledger replays. `replayed`: .npy of what that gives."""
+    folder, ledger = release.folder, release.ledger
+    policy, cut, profile, _ = ledger_facts(ledger)
+    npy = np.load(folder / SUBSET_NPY, mmap_mode="r", allow_pickle=False)
     manifests = [Manifest.from_json(line) for line in (folder / MANIFESTS).read_text(encoding="utf-8").splitlines()]
     models = {(manifest.asset, model["address"], model.get("weights_sha256")) for manifest in manifests
               for model in manifest.models}  # fmt: skip
     versions = read_parquet(folder / VERSIONS / "versions.parquet", columns=["version_id"])["version_id"]
-    facts = (ledger.policy.name, ledger.policy.version, ledger.profile)
-    ids = uid_texts(replayed["f0"], replayed["f1"])
-    listed = (
-        ids.to_frame().group_by("sample_id", maintain_order=True).agg(pl.len().cast(pl.Int64).alias("multiplicity"))
-    )
+    recorded_versions = scan_parquet(ledger).select(pl.col("version_id").unique()).collect(engine="streaming")
     holds = {
-        f"{LEDGER_FILE}: replaying it does not give the samples that it kept": np.array_equal(replayed, ledger.packed),
+        f"{LEDGER_FILE}: replaying it does not give the samples that it kept": _same_ids(
+            npy_stretches(replayed), recorded_subset(ledger)
+        ),
         f"{SUBSET_NPY} does not list the samples that replaying {LEDGER_FILE} gives": npy.dtype == UID_DTYPE
-        and np.array_equal(npy, replayed),
-        f"{SUBSET_PARQUET} does not list the samples that replaying {LEDGER_FILE} gives": parquet.equals(listed),
+        and _same_ids(npy_stretches(replayed), npy_stretches(folder / SUBSET_NPY)),
+        f"{SUBSET_PARQUET} does not list the samples that replaying {LEDGER_FILE} gives": lists_subset(
+            folder / SUBSET_PARQUET, npy_stretches(replayed)
+        ),
         f"{release.subset}.yaml is not the policy of {LEDGER_FILE}": load_policy(folder / f"{release.subset}.yaml")
-        == ledger.policy,
+        == policy,
         f"{CUTS} does not hold the cuts of {LEDGER_FILE}": (folder / CUTS).read_text(encoding="utf-8")
-        == _cuts_text(ledger),
-        f"{RELEASE_FILE} names another policy or profile than {LEDGER_FILE}": facts
+        == _cuts_text(cut),
+        f"{RELEASE_FILE} names another policy or profile than {LEDGER_FILE}": (policy.name, policy.version, profile)
         == (release.subset, release.policy_version, release.profile),
         f"{RELEASE_FILE} counts other rows than {LEDGER_FILE} has": dict(release.counts) == _counts(ledger),
         f"{RELEASE_FILE} names models that {MANIFESTS} does not": models
         >= {(model["table"], model["address"], model["weights_sha256"]) for model in release.models},
         f"{VERSIONS}/versions.parquet lacks versions that {LEDGER_FILE} names": set(versions)
-        >= set(ledger.frame["version_id"].unique()),
+        >= set(recorded_versions.to_series()),
     }
     if (folder / PROVENANCE_FILE).is_file():
         sentence = f"{PROVENANCE_FILE} has not the rows of {LEDGER_FILE}"
@@ -351,9 +372,10 @@ def denied_samples(home: Path, pool: str, name: str | None = None) -> list[str]:
     ids: set[str] = set()
     for release in list_releases(home, pool):
         if release.withdrawn is None and name in (None, release.name):
-            rows = read_parquet(release.ledger, columns=["uid_high", "uid_low"])
-            ids.update(uid_texts(rows["uid_high"], rows["uid_low"]))
-    return sorted(sample_id for sample_id in ids if denylist.has("uid", sample_id))
+            for part in ledger_parts(release.ledger, UID):
+                texts = uid_texts(*(part.frame[half] for half in UID))
+                ids.update(sample_id for sample_id in texts if denylist.has("uid", sample_id))
+    return sorted(ids)
 
 
 def _names_any(release: Release, sample_ids: set[str]) -> bool:

@@ -86,6 +86,21 @@ def sorted_stretches(
     yield from rows.stretches()
 
 
+def same_rows(one: Iterable[pl.DataFrame], other: Iterable[pl.DataFrame]) -> bool:
+    """Whether frames hold the same rows in the same order, wherever one ends and the next begins."""
+    ours, theirs = (filter(lambda frame: frame.height, frames) for frames in (one, other))
+    left, right = next(ours, None), next(theirs, None)
+    while left is not None and right is not None:
+        rows = min(left.height, right.height)
+        if not left[:rows].equals(right[:rows]):
+            return False
+        left, right = (
+            frame[rows:] if frame.height > rows else next(frames, None)
+            for frame, frames in ((left, ours), (right, theirs))
+        )
+    return left is right
+
+
 def _is_before(by: Sequence[str], row: tuple[Any, ...]) -> pl.Expr:
     """Whether a row comes before `row`, the first column first."""
     is_before = pl.lit(False)

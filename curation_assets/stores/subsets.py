@@ -13,6 +13,7 @@ from curation_assets.numeric.identity import UID_DTYPE, pack_uids, sample_id_fro
 from curation_assets.stores.arrays import load_npy, npy_stretches, write_npy
 from curation_assets.stores.atomic import replacing
 from curation_assets.stores.columns import uid_texts
+from curation_assets.stores.parquet import parquet_rows, scan_parquet
 from curation_assets.stores.text_tables import read_lines, read_rows
 
 GROUP_ROWS = 122_880  # polars divides a frame evenly into row groups, as near to so many rows as can be
@@ -87,6 +88,16 @@ def write_sorted_subset(npy: Path, parquet: Path, stretches: Iterable[np.ndarray
     return entries
 
 
+def lists_subset(path: Path, stretches: Iterable[np.ndarray]) -> bool:
+    """Whether a subset's table has the samples and multiplicities of sorted u8,u8, and nothing else."""
+    listed, start = scan_parquet(path), 0
+    for ids, times in _counted(stretches):
+        if not listed.slice(start, len(ids)).collect().equals(_counted_frame(ids, times)):
+            return False
+        start += len(ids)
+    return parquet_rows(path) == start
+
+
 def _write_counted(path: Path, read: Callable[[], Iterator[np.ndarray]]) -> int:
     """Write ids and multiplicities of sorted u8,u8 with the row groups that polars gives a frame of all of them."""
     samples = sum(len(times) for _, times in _counted(read()))
@@ -101,8 +112,7 @@ def _write_counted(path: Path, read: Callable[[], Iterator[np.ndarray]]) -> int:
             size = samples // groups + (group < samples % groups)
             while ready.height < size:
                 ids, times = next(counted)
-                more = pl.DataFrame([uid_texts(ids["f0"], ids["f1"]), pl.Series("multiplicity", times)])
-                ready = pl.concat([ready, more])
+                ready = pl.concat([ready, _counted_frame(ids, times)])
             group_rows = ready[:size].rechunk()  # else pages end where parts do
             yield group_rows if columns is None else group_rows.select(columns)
             ready = ready[size:]
@@ -110,6 +120,10 @@ def _write_counted(path: Path, read: Callable[[], Iterator[np.ndarray]]) -> int:
     with replacing(path) as temporary:
         register_io_source(batches, schema=schema).sink_parquet(temporary, compression="zstd")
     return samples
+
+
+def _counted_frame(ids: np.ndarray, times: np.ndarray) -> pl.DataFrame:
+    return pl.DataFrame([uid_texts(ids["f0"], ids["f1"]), pl.Series("multiplicity", times)])
 
 
 def _counted(stretches: Iterable[np.ndarray]) -> Iterator[tuple[np.ndarray, np.ndarray]]:

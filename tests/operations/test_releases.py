@@ -169,7 +169,7 @@ def test_a_takedown_that_is_not_applied_is_refused_with_what_to_run(ctx: PoolCon
     with pytest.raises(StoreError, match="filtered/subsets is stale"):
         release_of(ctx)
     bring_up_to_date(ctx.settings)
-    with pytest.raises(StoreError, match=r"1 samples .*`curate takedown apply --pool photos` purges them"):
+    with pytest.raises(StoreError, match=r"list different samples; `curate takedown apply --pool photos` purges them"):
         release_of(ctx)
 
 
@@ -285,7 +285,7 @@ def killed_at(number: int, monkeypatch: pytest.MonkeyPatch, *names: str) -> None
     monkeypatch.setattr(releases_module.shutil, "copyfile", counted(shutil.copyfile))
 
 
-WRITES = ("write_purged", "write_packed_npy", "write_packed_parquet", "write_text_atomically", "verify_release")
+WRITES = ("write_purged", "write_sorted_subset", "write_text_atomically", "verify_release")
 
 
 def test_a_creation_that_ends_at_any_step_leaves_nothing(ctx: PoolContext) -> None:

@@ -3,7 +3,7 @@
 Policies leave them out before their first cut (selection/left_out.py). docs/decisions/0073.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -288,19 +288,20 @@ def _compared(rows: pl.DataFrame, items: pl.DataFrame) -> np.ndarray:
 # -- what a release states --------------------------------------------------------------------------------------------
 
 
-def decontamination_facts(ctx: PoolContext, reasons: pl.Series) -> list[dict[str, Any]] | None:
+def decontamination_facts(ctx: PoolContext, reasons: Mapping[str, int]) -> list[dict[str, Any]] | None:
     """What the pool was checked against, an entry per benchmark; None where it names none.
 
-    `reasons`: of the rows of a ledger. found: rows that raw kept and that are in the benchmark or near to it; dropped:
-    rows that the ledger's policy left out for it.
+    `reasons`: how many rows of a ledger have each. found: rows that raw kept and that are in the benchmark or near to
+    it; dropped: rows that the ledger's policy left out for it.
     """
     options = FlowOptions.of(ctx)
     if not options.decontaminate:
         return None
     items = ctx.store.read(BENCHMARKS).select("benchmark", "benchmark_sha256", "reason", "ngrams")
-    rows = ctx.store.scan(CONTAMINATION).select("benchmark", DROP_REASON, "value", "reason").collect()
-    counted = dict(reasons.cast(pl.String).drop_nulls().value_counts().iter_rows())
+    rows = ctx.store.scan(CONTAMINATION)
+    found = dict(rows.group_by("benchmark").len().collect(engine="streaming").iter_rows())
     kept_by_raw = rows.filter(~pl.col("reason").fill_null("").str.starts_with(UPSTREAM))
+    compared = kept_by_raw.select(pl.len(), pl.col("value").null_count().alias("missing")).collect(engine="streaming")
     columns = compared_columns(ctx)
     limits = {
         BYTES: "same bytes" if columns else None,
@@ -310,16 +311,15 @@ def decontamination_facts(ctx: PoolContext, reasons: pl.Series) -> list[dict[str
     }
     facts = []
     for (name,), part in sorted(items.partition_by("benchmark", as_dict=True).items()):
-        found = (rows["benchmark"] == name).fill_null(False)
         entry: dict[str, Any] = {
             "benchmark": name,
             "sha256": part["benchmark_sha256"][0],
             "items": part.height,
             "items_not_compared": dict(part["reason"].drop_nulls().value_counts().sort("reason").iter_rows()),
-            "rows": kept_by_raw.height,
-            "rows_not_compared": kept_by_raw["value"].null_count(),
-            "found": int(found.sum()),
-            "dropped": counted.get(f"{BENCHMARK}{name}", 0),
+            "rows": compared["len"].item(),
+            "rows_not_compared": compared["missing"].item(),
+            "found": found.get(name, 0),
+            "dropped": reasons.get(f"{BENCHMARK}{name}", 0),
             "methods": {method: limit for method, limit in limits.items() if limit is not None},
         }
         ways = ", ".join(entry["methods"].values())
