@@ -19,7 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -305,11 +305,11 @@ def why(home: Path) -> dict[str, Any]:
 
 def diff(home: Path) -> dict[str, Any]:
     """`curate diff A B --recorded` without starting Python: two policies as their ledgers have them."""
-    from curation_assets.audit.diff import recorded_comparison
+    from curation_assets.audit.diff import recorded_difference
 
     paths = [home / "ledgers" / f"{name}.parquet" for name in POLICIES]
     store = context(home).store
-    seconds, recorded = timed(lambda: recorded_comparison(paths[0], paths[1], store).verdicts.to_dict())
+    seconds, recorded = timed(lambda: recorded_difference(paths[0], paths[1], store).to_dict())
     return {"of_ledgers_seconds": seconds, "iou": round(recorded["iou"], 4)}
 
 
@@ -324,12 +324,13 @@ def diff_page(home: Path) -> dict[str, Any]:
     pair = [policies[name] for name in POLICIES]
 
     def start() -> Comparison:
-        both = Comparison.of(ctx.store, *pair, ledgers=current_ledgers(ctx.store, pair))
+        both = stack.enter_context(Comparison.of(ctx.store, *pair, ledgers=current_ledgers(ctx.store, pair)))
         assert (both.left.origin, both.right.origin, both.verdicts.judged > 0) == (RECORDED, RECORDED, True)
         return both
 
-    first, both = timed(start)
-    rest, found = timed(both.whole)
+    with ExitStack() as stack:
+        first, both = timed(start)
+        rest, found = timed(both.whole)
     (home / "diff.json").write_text(json.dumps(found.to_dict()))
     return {"first_seconds": first, "seconds": round(first + rest, 3)}
 

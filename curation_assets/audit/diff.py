@@ -1,8 +1,9 @@
 """The difference between two policies on one pool: overlap, shifts, what each signal decides, nearest misses."""
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +11,18 @@ import numpy as np
 import polars as pl
 import yaml
 
-from curation_assets.audit.ledger import LedgerError, ledger_facts, ledger_rows_sha256, signal_column
-from curation_assets.audit.recorded import current_ledgers, cuts_in_force, recorded_rows
-from curation_assets.audit.shifts import Progress, shifts
+from curation_assets.audit.ledger import LedgerError, ledger_facts, ledger_rows_sha256, read_ledger, signal_column
+from curation_assets.audit.recorded import current_ledgers, cuts_in_force, recorded_pool
+from curation_assets.audit.shifts import Progress, marks_of, shifts
+from curation_assets.core.progress import ProgressReporter
 from curation_assets.core.table_names import SAMPLES
 from curation_assets.methods import oriented
 from curation_assets.numeric.selection import ranks, top_count
 from curation_assets.numeric.sorting import stretches
 from curation_assets.selection.cut import PolicyCut
-from curation_assets.selection.judging import judge, kept_rows, reason_kind
+from curation_assets.selection.judging import Judged, reason_kind
 from curation_assets.selection.leave_one_out import leave_one_out
+from curation_assets.selection.part_by_part import Pool, judge_pool, kept_parts
 from curation_assets.selection.policy import (
     Policy,
     Prefilter,
@@ -27,10 +30,11 @@ from curation_assets.selection.policy import (
     policy_content,
     shipped_policies,
 )
-from curation_assets.selection.rows import DROPPED, KEPT, STATES, PoolRows
+from curation_assets.selection.ranges import PART_ROWS
+from curation_assets.selection.rows import DROPPED, KEPT, STATES
 from curation_assets.stores.atomic import write_text_atomically
 from curation_assets.stores.columns import uid_texts
-from curation_assets.stores.parquet import scan_parquet
+from curation_assets.stores.parquet import parquet_rows, scan_parquet
 from curation_assets.stores.shard_store import ShardStore
 
 NEAREST_COUNT = 10
@@ -53,6 +57,10 @@ class Overlap:
         if left.shape != right.shape:
             raise ValueError(f"both subsets must be of the same rows, got {left.shape} and {right.shape}")
         return cls(len(left), int(left.sum()), int(right.sum()), int((left & right).sum()))
+
+    def __add__(self, other: "Overlap") -> "Overlap":
+        """Of these rows and others."""
+        return Overlap(*(mine + more for mine, more in zip(astuple(self), astuple(other), strict=True)))
 
     @property
     def only_left(self) -> int:
@@ -124,15 +132,15 @@ class Side:
     """One of the two policies: its verdicts, and the samples that its last cut dropped by the smallest margin."""
 
     policy: Policy
-    verdict: np.ndarray  # (N,) int8, as STATES
+    rows: int
+    verdict_in: Callable[[slice], np.ndarray]  # some rows → (n,) int8, as STATES
     judged: int
-    nearest: pl.DataFrame  # position (in verdict), sample_id, shard, source_row, value, margin
+    nearest: pl.DataFrame  # position, sample_id, shard, source_row, value, margin
     origin: str = FITTED
 
-    @property
-    def is_kept(self) -> np.ndarray:
-        """(N,) bool: the subset."""
-        return self.verdict == KEPT
+    def kept_in(self, part: slice) -> np.ndarray:
+        """(n,) bool: which of some rows are in the subset."""
+        return self.verdict_in(part) == KEPT
 
 
 @dataclass
@@ -142,9 +150,10 @@ class Comparison:
     store: ShardStore
     left: Side
     right: Side
-    read_rows: Callable[[], PoolRows] = field(repr=False)
+    read_pool: Callable[[], Pool] = field(repr=False)
 
     @classmethod
+    @contextmanager
     def of(
         cls,
         store: ShardStore,
@@ -154,47 +163,49 @@ class Comparison:
         ledgers: Mapping[str, Path] | None = None,
         cuts: Mapping[str, PolicyCut] | None = None,
         nearest: int = NEAREST_COUNT,
-    ) -> "Comparison":
+        progress: ProgressReporter | None = None,
+    ) -> Iterator["Comparison"]:
         """`ledgers`: policy → its ledger, of the rows that the pool has; a policy without one is judged.
 
-        `cuts`: policy → the frozen cut that is applied; a policy without one is fitted. Raises LedgerError for ledgers
-        of different rows, and what reading a signal raises.
+        `cuts`: policy → the frozen cut that is applied; a policy without one is fitted. A pool larger than memory lies
+        sorted on disk until the block ends. Raises LedgerError for ledgers of different rows, and what reading a signal
+        raises.
         """
         paths = [(ledgers or {}).get(policy.name) for policy in (left, right)]
         recorded = [path for path in paths if path is not None]
         if len(recorded) == 2:
             _check_same_rows(*recorded)
-        read_rows = functools.cache(lambda: recorded_rows(recorded, store) if recorded else PoolRows.read(store))
+        with ExitStack() as stack:
+            read_pool = functools.cache(lambda: stack.enter_context(recorded_pool(store, recorded, progress)))
 
-        def side(policy: Policy, path: Path | None) -> Side:
-            if path is not None:
-                return recorded_side(path, nearest)
-            return judged_side(read_rows(), policy, (cuts or {}).get(policy.name), nearest)
+            def side(name: str, policy: Policy, path: Path | None) -> Side:
+                if path is not None:
+                    return recorded_side(path, nearest)
+                return judged_side(read_pool(), policy, (cuts or {}).get(policy.name), nearest, name)
 
-        return cls(store, side(left, paths[0]), side(right, paths[1]), read_rows)
+            yield cls(store, side("left", left, paths[0]), side("right", right, paths[1]), read_pool)
 
     @functools.cached_property
     def verdicts(self) -> Difference:
         """Overlap, transitions and nearest dropped samples."""
-        sides = (self.left, self.right)
-        return Difference(
-            self.left.policy,
-            self.right.policy,
-            Overlap.of(*(side.is_kept for side in sides)),
-            max(side.judged for side in sides),
-            _transitions(*(side.verdict for side in sides)),
-            pl.concat([_nearest(self.store, *pair) for pair in (sides, sides[::-1])]),
-        )
+        return _difference(self.store, self.left, self.right)
 
     def whole(self, on_progress: Progress | None = None) -> WholeDifference:
         """With shifts and what each signal decides. `on_progress` gets how many shards are counted, of `shards`."""
-        rows, sides = self.read_rows(), (self.left, self.right)
+        pool, sides = self.read_pool(), (self.left, self.right)
         different = sides[: 1 if self.left.policy == self.right.policy else 2]
         return WholeDifference(
             **vars(self.verdicts),
-            shifts=shifts(rows, self.left.is_kept, self.right.is_kept, on_progress),
-            leave_one_out=pl.concat([leave_one_out(rows, side.policy, side.is_kept) for side in different]),
+            shifts=shifts(pool, self._marks(pool), on_progress),
+            leave_one_out=pl.concat([leave_one_out(pool, side.policy, side.kept_in) for side in different]),
         )
+
+    def _marks(self, pool: Pool) -> Iterator[np.ndarray]:
+        """Part after part, who kept each row."""
+        start = 0
+        for rows in pool.parts():
+            part = slice(start, start := start + len(rows))
+            yield marks_of(rows.is_kept, self.left.kept_in(part), self.right.kept_in(part))
 
     @property
     def shards(self) -> int:
@@ -202,7 +213,10 @@ class Comparison:
         return len(self.store.partitions(SAMPLES))
 
 
-def policy_comparison(store: ShardStore, left: Policy, right: Policy) -> Comparison:
+@contextmanager
+def policy_comparison(
+    store: ShardStore, left: Policy, right: Policy, progress: ProgressReporter | None = None
+) -> Iterator[Comparison]:
     """Two policies of a pool: as their ledgers have them where those are current, else judged by their frozen cuts.
 
     Raises ValueError where both are the same policy, and what `Comparison.of` raises.
@@ -213,32 +227,33 @@ def policy_comparison(store: ShardStore, left: Policy, right: Policy) -> Compari
             "ranking signal or prefilters"
         )
     both = [left, right]
-    return Comparison.of(store, left, right, ledgers=current_ledgers(store, both), cuts=cuts_in_force(store, both))
+    ledgers, cuts = current_ledgers(store, both), cuts_in_force(store, both)
+    with Comparison.of(store, left, right, ledgers=ledgers, cuts=cuts, progress=progress) as compared:
+        yield compared
 
 
-def compare(rows: PoolRows, left: Policy, right: Policy, *, nearest: int = NEAREST_COUNT) -> WholeDifference:
+def compare(pool: Pool, left: Policy, right: Policy, *, nearest: int = NEAREST_COUNT) -> WholeDifference:
     """Judge a pool by both policies, fitted on it, and compare their verdicts. Raises what reading a signal raises."""
-    first, other = (judged_side(rows, policy, None, nearest) for policy in (left, right))
-    return Comparison(rows.store, first, other, lambda: rows).whole()
+    first, other = judged_side(pool, left, None, nearest, "left"), judged_side(pool, right, None, nearest, "right")
+    return Comparison(pool.store, first, other, lambda: pool).whole()
 
 
-def recorded_comparison(left: Path, right: Path, store: ShardStore, *, nearest: int = NEAREST_COUNT) -> Comparison:
+def recorded_difference(left: Path, right: Path, store: ShardStore, *, nearest: int = NEAREST_COUNT) -> Difference:
     """Two policies as their ledgers have them, whatever the pool is now. Raises LedgerError for other rows."""
     _check_same_rows(left, right)
-    first, other = (recorded_side(path, nearest) for path in (left, right))
-    return Comparison(store, first, other, lambda: recorded_rows([left, right], store))
+    return _difference(store, *(recorded_side(path, nearest) for path in (left, right)))
 
 
-def iou_at(rows: PoolRows, left: Policy, right: Policy, fractions: Sequence[float]) -> pl.DataFrame:
+def iou_at(pool: Pool, left: Policy, right: Policy, fractions: Sequence[float]) -> pl.DataFrame:
     """IoU of two rankings at each fraction: fraction, left, right, both, iou, chance_iou. SIEVE §4.2; formulas.md §2.5.
 
     chance_iou: k / (2 − k) for two independent draws of a share k of the samples that raw kept.
     """
     records = []
-    judged = int(rows.is_kept.sum())
+    judged = sum(int(rows.is_kept.sum()) for rows in pool.parts())
     for fraction in fractions:
-        kept = [kept_rows(policy.with_fraction(fraction), rows) for policy in (left, right)]
-        overlap = Overlap.of(*kept)
+        kept = [kept_parts(policy.with_fraction(fraction), pool) for policy in (left, right)]
+        overlap = sum(map(Overlap.of, *kept), Overlap(0, 0, 0, 0))
         records.append(
             {
                 "fraction": fraction,
@@ -256,18 +271,29 @@ def iou_at(rows: PoolRows, left: Policy, right: Policy, fractions: Sequence[floa
 # -- the two sides ----------------------------------------------------------------------------------------------------
 
 
-def judged_side(rows: PoolRows, policy: Policy, cut: PolicyCut | None = None, nearest: int = NEAREST_COUNT) -> Side:
-    """Judge a pool by a policy: by a frozen `cut`, or by one fitted now."""
-    judged = judge(policy, rows, cut)
-    last = len(judged.cut.cuts) - 1
+def judged_side(
+    pool: Pool, policy: Policy, cut: PolicyCut | None = None, nearest: int = NEAREST_COUNT, name: str = "judged"
+) -> Side:
+    """Judge a pool by a policy: by a frozen `cut`, or by one fitted now. `name`: as of `JudgedPool`."""
+    judged, start, near = judge_pool(policy, pool, cut, name), 0, []
+    for some in judged.parts():
+        near.append(_nearest_of(some, start, nearest))
+        start += len(some.rows)
+    found = pl.concat(near)  # in order of sample_id, which settles ties
+    found = found[np.argsort(ranks(oriented(policy.rank_by, found["value"].to_numpy())))].head(nearest)
+    return Side(policy, start, judged.verdict_in, judged.counts[0][0], found, FITTED if cut is None else FROZEN)
+
+
+def _nearest_of(judged: Judged, start: int, count: int) -> pl.DataFrame:
+    """`Side.nearest` of some rows, the first of which is at position `start`; in order of sample_id."""
+    rows, policy = judged.rows, judged.policy
     values = rows.signal(policy.rank_by, policy.seed).values
-    dropped = np.flatnonzero((judged.verdict == DROPPED) & (judged.step == last))
+    dropped = np.flatnonzero((judged.verdict == DROPPED) & (judged.step == len(judged.cut.cuts) - 1))
     worth = oriented(policy.rank_by, values[dropped])
-    chosen = dropped[top_count(worth, nearest).passes(worth)]
-    chosen = chosen[np.argsort(ranks(oriented(policy.rank_by, values[chosen])))]
-    rows_near = pl.DataFrame(
+    chosen = dropped[top_count(worth, count).passes(worth)]
+    return pl.DataFrame(
         [
-            pl.Series("position", chosen, dtype=pl.Int64),
+            pl.Series("position", start + chosen, dtype=pl.Int64),
             uid_texts(rows.uid_high[chosen], rows.uid_low[chosen]),
             pl.Series("shard", [rows.shard.words[code] for code in rows.shard.codes[chosen]], dtype=pl.String),
             pl.Series("source_row", rows.source_row[chosen], dtype=pl.Int64),
@@ -275,14 +301,11 @@ def judged_side(rows: PoolRows, policy: Policy, cut: PolicyCut | None = None, ne
             pl.Series("margin", judged.margin[chosen]).fill_nan(None),
         ]
     )
-    return Side(policy, judged.verdict, judged.counts[0][0], rows_near, FITTED if cut is None else FROZEN)
 
 
 def recorded_side(path: Path, nearest: int = NEAREST_COUNT) -> Side:
     """A policy as its ledger has it. Raises LedgerError for a file that is none."""
     policy, _, _, counts = ledger_facts(path)
-    state = pl.col("verdict").cast(pl.String).cast(pl.Enum(STATES)).to_physical().cast(pl.Int8)
-    codes = scan_parquet(path).select(state).collect(engine="streaming").to_series().to_numpy()
     passing = counts[-1][2]
     scan = scan_parquet(path, row_index_name="position").filter(
         pl.col("verdict").cast(pl.String) == STATES[DROPPED],
@@ -295,7 +318,12 @@ def recorded_side(path: Path, nearest: int = NEAREST_COUNT) -> Side:
     ).collect(engine="streaming").sort("rank", "position")  # fmt: skip
     ids = uid_texts(rows_near["uid_high"], rows_near["uid_low"])
     chosen = rows_near.select("position", ids, "shard", "source_row", "value", "margin")
-    return Side(policy, codes, counts[0][0], chosen, RECORDED)
+
+    def verdict_in(part: slice) -> np.ndarray:
+        verdict = read_ledger(path, ["verdict"], part).frame["verdict"].cast(pl.String)
+        return verdict.cast(pl.Enum(STATES)).to_physical().cast(pl.Int8).to_numpy()
+
+    return Side(policy, parquet_rows(path), verdict_in, counts[0][0], chosen, RECORDED)
 
 
 def _check_same_rows(left: Path, right: Path) -> None:
@@ -315,6 +343,7 @@ def _nearest(store: ShardStore, side: Side, other: Side) -> pl.DataFrame:
         raise LedgerError(
             f"raw/samples lacks samples that policy {side.policy.name!r} judged; `curate run` the pool again"
         )
+    codes = [other.verdict_in(slice(at, at + 1)) for at in side.nearest["position"]]
     return side.nearest.select(
         pl.lit(side.policy.name).alias("policy"),
         "sample_id",
@@ -323,14 +352,35 @@ def _nearest(store: ShardStore, side: Side, other: Side) -> pl.DataFrame:
         pl.lit(side.policy.rank_by).alias("decided_by"),
         "value",
         "margin",
-        pl.Series("other_verdict", [STATES[code] for code in other.verdict[side.nearest["position"]]], dtype=pl.String),
+        pl.Series("other_verdict", [STATES[int(code[0])] for code in codes], dtype=pl.String),
     )
 
 
-def _transitions(left: np.ndarray, right: np.ndarray) -> pl.DataFrame:
-    """(N,) and (N,) codes of STATES → rows per pair."""
-    pairs = (np.bincount(left[part] * np.int8(3) + right[part], minlength=9) for part in stretches(len(left)))
-    counts = sum(pairs, np.zeros(9, dtype=np.int64)).reshape(3, 3)
+def _difference(store: ShardStore, left: Side, right: Side) -> Difference:
+    counts = _verdict_pairs(left, right)
+    kept = counts[KEPT].sum(), counts[:, KEPT].sum(), counts[KEPT, KEPT]
+    return Difference(
+        left.policy,
+        right.policy,
+        Overlap(int(counts.sum()), *map(int, kept)),
+        max(left.judged, right.judged),
+        _transitions(counts),
+        pl.concat([_nearest(store, left, right), _nearest(store, right, left)]),
+    )
+
+
+def _verdict_pairs(left: Side, right: Side) -> np.ndarray:
+    """(3, 3) int64: how many rows have each verdict of the left and of the right, as codes of STATES."""
+    counts = np.zeros(9, dtype=np.int64)
+    for part in stretches(left.rows, PART_ROWS):
+        verdicts = left.verdict_in(part), right.verdict_in(part)
+        for some in stretches(len(verdicts[0])):
+            counts += np.bincount(verdicts[0][some] * np.int8(3) + verdicts[1][some], minlength=9)
+    return counts.reshape(3, 3)
+
+
+def _transitions(counts: np.ndarray) -> pl.DataFrame:
+    """`_verdict_pairs` as a table, without those that are not there."""
     return pl.DataFrame(
         [
             {"left_verdict": STATES[i], "right_verdict": STATES[j], "rows": int(counts[i, j])}

@@ -1,17 +1,21 @@
 """The rows of a pool as its ledgers recorded them: sorted already, and read from one file instead of all shards."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
 from curation_assets.audit.ledger import LedgerError, ledger_facts, ledger_path, ledger_policies, signal_column
+from curation_assets.core.progress import ProgressReporter
 from curation_assets.core.table_names import DUPLICATES, LEDGER, SAMPLES
 from curation_assets.selection.cut import PolicyCut, cut_of_frame
 from curation_assets.selection.left_out import recorded_left_out
+from curation_assets.selection.part_by_part import Pool
 from curation_assets.selection.policy import Policy
+from curation_assets.selection.ranges import fits_into_memory, whole_pool
 from curation_assets.selection.rows import KEPT, STATES, PoolRows, Signal, Texts, stored_order
 from curation_assets.stores.parquet import read_parquet
 from curation_assets.stores.shard_store import MissingTableError, ShardStore
@@ -61,6 +65,19 @@ def cuts_in_force(store: ShardStore, policies: Sequence[Policy]) -> dict[str, Po
             if cut.policy_version == policy.version:
                 cuts[policy.name] = cut
     return cuts
+
+
+@contextmanager
+def recorded_pool(
+    store: ShardStore, ledgers: Sequence[Path], progress: ProgressReporter | None = None
+) -> Iterator[Pool]:
+    """`recorded_rows` of `ledgers`, if there are any, where they fit into memory; else the pool as its tables have it,
+    which is the same where the ledgers are current."""
+    if ledgers and fits_into_memory(store):
+        yield recorded_rows(ledgers, store)
+        return
+    with whole_pool(store, progress) as pool:
+        yield pool
 
 
 def recorded_rows(ledgers: Sequence[Path], store: ShardStore) -> PoolRows:

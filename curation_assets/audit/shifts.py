@@ -1,6 +1,6 @@
 """Which groups of samples a policy favours: counts by domain, language and caption length, shard by shard."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 from curation_assets.core.errors import StoreError
 from curation_assets.core.table_names import SAMPLES
 from curation_assets.numeric.words import word_counts
+from curation_assets.selection.part_by_part import Pool, by_shards
 from curation_assets.selection.rows import PoolRows
 from curation_assets.stores.catalog import stored_tables
 from curation_assets.stores.columns import each_in_threads, read_columns
@@ -86,17 +87,28 @@ def dimensions_of(rows: PoolRows, facts: pl.DataFrame) -> dict[str, pl.Series]:
     }
 
 
-def shifts(rows: PoolRows, left: np.ndarray, right: np.ndarray, on_progress: Progress | None = None) -> pl.DataFrame:
+def marks_of(is_judged: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """(N,) bool each: kept by raw, by either policy → (N,) uint8 for `shifts`."""
+    return is_judged * np.uint8(JUDGED) | left * np.uint8(LEFT) | right * np.uint8(RIGHT)
+
+
+def shifts(pool: Pool, marks: Iterable[np.ndarray], on_progress: Progress | None = None) -> pl.DataFrame:
     """One row per dimension and group of the rows that raw kept, the largest changes of share first in a dimension.
 
-    left, right (N,) bool: kept by either policy. No text of more than a few shards is held at once. `on_progress` gets
+    `marks`: `marks_of` every part of the pool. No text of more than a few shards is held at once. `on_progress` gets
     the number of shards that are counted. Raises StoreError where raw/samples has other rows now.
     """
-    marks = rows.is_kept * np.uint8(JUDGED) | left * np.uint8(LEFT) | right * np.uint8(RIGHT)
-    counts = _counts(rows, marks, on_progress)
-    totals = {"left": max(int(left.sum()), 1), "right": max(int(right.sum()), 1)}
+    counts: dict[str, pl.DataFrame] = {}
+    by_marks = np.zeros(8, dtype=np.int64)
+    for rows, of_rows in by_shards(pool, marks):
+        by_marks += np.bincount(of_rows, minlength=8)
+        for name, more in _counts(rows, of_rows, on_progress).items():
+            counts[name] = _added([counts[name], more]) if name in counts else more
+    bits = (("left", LEFT), ("right", RIGHT))
+    totals = {side: max(int(by_marks[np.arange(8) & bit > 0].sum()), 1) for side, bit in bits}
     return pl.concat(
         counts[dimension]
+        .filter(pl.col("group").is_not_null() & (pl.col("pool") > 0))
         .select(
             pl.lit(dimension).alias("dimension"), "group", "pool", "left", "right",
             *((pl.col(side) / total).alias(f"{side}_share") for side, total in totals.items()),
@@ -143,10 +155,7 @@ def _counts(rows: PoolRows, marks: np.ndarray, on_progress: Progress | None) -> 
             block = []
     if block:
         _count(block, parts)
-    counts = {
-        name: pl.concat(some).group_by("group").agg(pl.col("pool", "left", "right").sum())
-        for name, some in parts.items()
-    }
+    counts = {name: _added(some) for name, some in parts.items()}
     bits = [np.arange(8) & bit > 0 for bit in (JUDGED, LEFT, RIGHT)]
     counts["caption length"] = pl.DataFrame(
         [
@@ -157,9 +166,12 @@ def _counts(rows: PoolRows, marks: np.ndarray, on_progress: Progress | None) -> 
             ),
         ]
     )
-    return {
-        name: of_group.filter(pl.col("group").is_not_null() & (pl.col("pool") > 0)) for name, of_group in counts.items()
-    }
+    return counts
+
+
+def _added(counts: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """group, pool, left, right: sums of each group."""
+    return pl.concat(counts).group_by("group").agg(pl.col("pool", "left", "right").sum())
 
 
 def _count(block: Sequence[pl.DataFrame], parts: dict[str, list[pl.DataFrame]]) -> None:

@@ -124,8 +124,9 @@ def diff(
     first, second = (find_release(settings.home, name, pool) for name in (left, right))
     store = ShardStore(settings.work(second.pool)) if first.pool == second.pool else None
     shards = 0 if store is None else len(store.partitions(SAMPLES))
-    with reporter_for().task("counting groups of samples", shards) as advance:
-        difference = compare_releases(first, second, store, on_progress=advance)
+    progress = reporter_for()
+    with progress.task("counting groups of samples", shards) as advance:
+        difference = compare_releases(first, second, store, on_progress=advance, progress=progress)
     if as_json:
         show_json(difference.to_dict())
         return

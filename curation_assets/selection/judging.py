@@ -119,6 +119,14 @@ class Judged:
                 np.negative(margin, where=self.step[part] == number, out=margin)
         return np.where(np.isfinite(margin), margin, np.nan)
 
+    def verdict_in(self, part: slice) -> np.ndarray:
+        """`verdict` of some rows."""
+        return self.verdict[part]
+
+    def parts(self) -> Iterator["Judged"]:
+        """Itself: of a larger pool (selection/part_by_part.py) there are several parts."""
+        yield self
+
     def by_shards(self) -> Iterator["Judged"]:
         """Itself, in parts of whole shards: one."""
         yield self

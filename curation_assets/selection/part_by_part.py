@@ -1,8 +1,8 @@
 """Cuts, verdicts and ranks of a whole pool, part by part where it is larger than memory: as `judging` gives at once."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from curation_assets.selection.judging import (
     id_at,
     in_background,
     judge,
+    kept_rows,
     pool_fingerprint,
     reaching,
 )
@@ -36,9 +37,13 @@ class _Remaining:
 
     policy: Policy
     pool: SortedPool
+    changed: Callable[[PoolRows], PoolRows] = lambda rows: rows  # before the policy sees them
 
     def parts(self) -> Iterator[PoolRows]:
-        return (remaining(self.policy, rows) for rows in self.pool.parts())
+        return (remaining(self.policy, self.changed(rows)) for rows in self.pool.parts())
+
+    def size(self) -> int:
+        return sum(int(np.count_nonzero(rows.is_kept)) for rows in self.parts())
 
     def reaching(self, cuts: list[Cut], step: Step) -> Iterator[tuple[PoolRows, np.ndarray, np.ndarray]]:
         """Of every part, (M,) rows that pass `cuts`, ascending, and their values by `step`, higher is better."""
@@ -55,7 +60,7 @@ def fit_pool_cut(policy: Policy, pool: Pool) -> PolicyCut:
     for step in policy.steps:
         next(pool.parts()).signal(step.rank_by, policy.seed)  # what is read here, no thread reads
     seen = _Remaining(policy, pool)
-    size = sum(int(np.count_nonzero(rows.is_kept)) for rows in seen.parts())
+    size = seen.size()
     fingerprint = in_background(pool_fingerprint, seen, policy)
     cuts: list[Cut] = []
     with pool.progress.task(f"cuts of {policy.name}", len(policy.steps)) as advance:
@@ -63,6 +68,36 @@ def fit_pool_cut(policy: Policy, pool: Pool) -> PolicyCut:
             cuts.append(_fit(policy, seen, cuts, step, size))
             advance(1)
     return PolicyCut(policy.name, policy.version, size, fingerprint.result(), tuple(cuts))
+
+
+def kept_parts(
+    policy: Policy, pool: Pool, changed: Callable[[PoolRows], PoolRows] = lambda rows: rows
+) -> Iterator[np.ndarray]:
+    """As `judging.kept_rows`, (n,) bool of part after part. `changed`: a part's rows → those that the policy sees."""
+    if isinstance(pool, PoolRows):
+        yield kept_rows(policy, changed(pool))
+        return
+    seen = _Remaining(policy, pool, changed)
+    size, cuts = seen.size(), list[Cut]()
+    for step in policy.steps:
+        cuts.append(_fit(policy, seen, cuts, step, size))
+    for rows in seen.parts():
+        kept = np.zeros(len(rows), dtype=bool)
+        kept[reaching(policy, rows, cuts)] = True
+        yield kept
+
+
+def by_shards(pool: Pool, column: Iterable[np.ndarray]) -> Iterator[tuple[PoolRows, np.ndarray]]:
+    """Rows of whole shards, some shards after the other, and what a column has for them. `column`: uint8, (n,) of every
+    part of the pool."""
+    if isinstance(pool, PoolRows):
+        yield pool, np.concatenate(list(column))
+        return
+    whole = pool.new_column("by_shards", np.uint8)
+    for part in column:
+        whole.append(part)
+    for rows, found in pool.by_group({"by_shards": whole}):
+        yield rows, found["by_shards"]
 
 
 def _fit(policy: Policy, seen: _Remaining, cuts: list[Cut], step: Step, pool_size: int) -> Cut:
@@ -103,18 +138,19 @@ def _at_rank(seen: _Remaining, cuts: list[Cut], step: Step, rank: int) -> tuple[
 
 @dataclass
 class JudgedPool:
-    """Verdicts of all rows of a sorted pool, on its disk."""
+    """Verdicts of all rows of a sorted pool, on its disk; ranks, too, once they are looked at."""
 
     policy: Policy
     pool: SortedPool
     cut: PolicyCut
+    name: str = "judged"  # of the files: another for verdicts that are looked at together
     counts: tuple[tuple[int, int, int], ...] = ()
     words: list[str] = field(default_factory=list)  # reasons
     used: dict[str, list[str]] = field(default_factory=dict)  # words of the columns of a ledger, of all rows
     _columns: dict[str, Column] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Judge part by part; then rank."""
+        """Judge part by part."""
         counts = np.zeros((len(self.cut.cuts), 3), dtype=np.int64)
         used: dict[str, set[str]] = {"decided_by": set(), "verdict": set(), "reason": set()}
         with self.pool.progress.task(f"{self.policy.name}: rows judged", len(self.pool)) as advance:
@@ -124,11 +160,11 @@ class JudgedPool:
                 if not self._columns:
                     self.words = judged.reason.words  # the same of every part
                     kinds = {name: column.dtype for name, column in codes.items()}
-                    kinds |= {"reason": np.dtype(code_type(len(self.words))), "rank": np.dtype(np.uint32)}
+                    kinds |= {"reason": np.dtype(code_type(len(self.words)))}
                     self._columns |= {
-                        name: self.pool.new_column(f"judged-{name}", kind) for name, kind in kinds.items()
+                        name: self.pool.new_column(f"{self.name}-{name}", kind) for name, kind in kinds.items()
                     }
-                for name, column in (codes | {"rank": np.zeros(len(rows), dtype=np.uint32)}).items():
+                for name, column in codes.items():
                     self._columns[name].append(column)
                 for name, texts in self._texts(*codes.values()).items():
                     used[name] |= set(texts.used)
@@ -136,8 +172,6 @@ class JudgedPool:
                 advance(len(rows))
         self.counts = tuple((reached, valued, kept) for reached, valued, kept in counts.tolist())
         self.used = {name: sorted(words) for name, words in used.items()}
-        for number in range(len(self.cut.cuts)):
-            self._rank(number)
 
     def _texts(self, step: np.ndarray, verdict: np.ndarray, reason: np.ndarray) -> dict[str, Texts]:
         words = {"decided_by": [cut.rank_by for cut in self.cut.cuts], "verdict": list(STATES), "reason": self.words}
@@ -146,11 +180,22 @@ class JudgedPool:
 
     def part(self, part: slice) -> Judged:
         """Some rows, as they are in raw/samples."""
-        step, verdict, reason, rank = (column.read(part) for column in self._columns.values())
-        texts = Texts(reason, self.words, self.used["reason"])
-        judged = Judged(self.policy, self.pool.part(part), self.cut, self.counts, step, verdict, texts)
-        vars(judged)["rank"] = rank  # among all rows of the pool
+        judged = self._part(part)
+        vars(judged)["rank"] = self._ranks.read(part)  # among all rows of the pool
         return judged
+
+    def _part(self, part: slice) -> Judged:
+        step, verdict, reason = (column.read(part) for column in self._columns.values())
+        texts = Texts(reason, self.words, self.used["reason"])
+        return Judged(self.policy, self.pool.part(part), self.cut, self.counts, step, verdict, texts)
+
+    def parts(self) -> Iterator[Judged]:
+        """All rows, as the pool's parts; a rank is among the rows of a part."""
+        return map(self._part, stretches(len(self.pool), PART_ROWS))
+
+    def verdict_in(self, part: slice) -> np.ndarray:
+        """(n,) codes of STATES of some rows."""
+        return self._columns["verdict"].read(part)
 
     def by_shards(self) -> Iterator[Judged]:
         """Parts of whole shards: what a shard has is in one of them."""
@@ -160,7 +205,17 @@ class JudgedPool:
 
     # -- ranks --------------------------------------------------------------------------------------------------------
 
-    def _rank(self, number: int) -> None:
+    @cached_property
+    def _ranks(self) -> Column:
+        """(N,) uint32, as `Judged.rank`."""
+        ranks = self.pool.new_column(f"{self.name}-rank", np.uint32)
+        for part in stretches(len(self.pool), PART_ROWS):
+            ranks.append(np.zeros(part.stop - part.start, dtype=np.uint32))
+        for number in range(len(self.cut.cuts)):
+            self._rank(number, ranks)
+        return ranks
+
+    def _rank(self, number: int, into: Column) -> None:
         """Ranks among all rows that reached a cut and have a value, for those that it decided on.
 
         The values go to ranges of them, each a file in order of id, which is sorted by itself.
@@ -189,7 +244,7 @@ class JudgedPool:
             rank = np.empty(len(rows), dtype=np.uint32)
             rank[order] = np.concatenate([column.read(slice(*here)) for column, *here in own])
             is_decided = self._columns["step"].read(part)[rows] == number
-            self._columns["rank"].read(part, "r+")[rows[is_decided]] = rank[is_decided]
+            into.read(part, "r+")[rows[is_decided]] = rank[is_decided]
         for column in (*values, *ranks):
             remove_path(column.path)
 
@@ -222,10 +277,10 @@ def _placed(ordinal: np.ndarray, bounds: np.ndarray) -> tuple[np.ndarray, np.nda
     return np.argsort(place, kind="stable"), np.cumsum(np.bincount(place, minlength=len(bounds) + 1))
 
 
-def judge_pool(policy: Policy, pool: Pool, cut: PolicyCut | None = None) -> Judged | JudgedPool:
-    """As `judging.judge`, of a pool in memory or on disk."""
+def judge_pool(policy: Policy, pool: Pool, cut: PolicyCut | None = None, name: str = "judged") -> Judged | JudgedPool:
+    """As `judging.judge`, of a pool in memory or on disk. `name`: as of `JudgedPool`."""
     if isinstance(pool, PoolRows):
         return judge(policy, pool, cut)
     cut = cut or fit_pool_cut(policy, pool)
     check_cut(policy, cut)
-    return JudgedPool(policy, pool, cut)
+    return JudgedPool(policy, pool, cut, name)

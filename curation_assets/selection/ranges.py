@@ -47,6 +47,11 @@ def one_by_one(function: Callable[..., object], calls: Sequence[tuple[Any, ...]]
         yield function(*arguments)
 
 
+def fits_into_memory(store: ShardStore) -> bool:
+    """Whether a pool is read whole."""
+    return _groups(store)[1] <= ROWS_IN_MEMORY
+
+
 @contextmanager
 def whole_pool(
     store: ShardStore, progress: ProgressReporter | None = None, run_all: RunAll = one_by_one
@@ -119,7 +124,7 @@ def spill(root: Path, shards: Sequence[str], place: Path, wanted: Wanted) -> Non
     """Write what is `wanted` of some shards of the pool at `root` into `place`, in the order of their ids.
 
     Rows come first: (ROWS, whether repeats are dropped). Then, any number of times and in any order:
-    ("signal" or "values", reference, seed), ("scores", reference), ("texts", table, column).
+    ("signal" or "values", reference, seed), ("scores", reference, type), ("texts", table, column).
     """
     store = ShardStore(root)
     kind, *which = wanted
@@ -170,16 +175,16 @@ def _contents(rows: PoolRows, kind: str, *which: Any) -> Contents:
     if kind == "texts":
         asset, name = which
         return {name: replace(rows, shards=_there(rows, asset)).texts(asset, name)}
-    reference, *seed = which
+    reference, *more = which
     if reference != RANDOM:
         rows = replace(rows, shards=_there(rows, table_of(reference)))
         if not rows.shards:
             return {} if kind != "signal" else {"reasons": Texts(np.zeros(len(rows), dtype=np.int8), ["no_row"])}
     if kind == "scores":
-        return rows.scores(reference, np.float32)
+        return rows.scores(reference, np.dtype(*more).type)
     if kind == "values":
-        return {"values": rows.values(reference, *seed)}
-    signal = rows.signal(reference, *seed)
+        return {"values": rows.values(reference, *more)}
+    signal = rows.signal(reference, *more)
     drop_reasons = {} if signal.drop_reasons is None else {"drop_reasons": signal.drop_reasons}
     return {"values": signal.values, "reasons": signal.reasons, **drop_reasons}
 
@@ -408,8 +413,9 @@ class _PartColumns:
         drop_reasons = self._texts(table["drop_reasons"]) if "drop_reasons" in table else None
         return Signal(values, self._texts(table["reasons"]), None, drop_reasons)
 
-    def scores(self, reference: str) -> Mapping[str, np.ndarray]:
-        return {name: column.read(self.part) for name, column in self.pool.table("scores", reference).items()}
+    def scores(self, reference: str, kind: type[np.floating[Any]]) -> Mapping[str, np.ndarray]:
+        table = self.pool.table("scores", reference, np.dtype(kind).name)
+        return {name: column.read(self.part) for name, column in table.items()}
 
     def texts(self, asset: str, name: str) -> Texts:
         return self._texts(self.pool.table("texts", asset, name)[name])

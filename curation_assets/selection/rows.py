@@ -158,8 +158,8 @@ class Columns(Protocol):
         """As `PoolRows.signal`."""
         ...
 
-    def scores(self, reference: str) -> Mapping[str, np.ndarray]:
-        """As `PoolRows.scores`, float32."""
+    def scores(self, reference: str, kind: type[np.floating[Any]]) -> Mapping[str, np.ndarray]:
+        """As `PoolRows.scores`."""
         ...
 
     def texts(self, asset: str, name: str) -> Texts:
@@ -414,7 +414,7 @@ class PoolRows:
         if reference == RANDOM or (signal is not None and signal.scores is not None):
             return {} if signal is None or signal.scores is None else signal.scores
         if self.columns is not None:
-            return self.columns.scores(reference)
+            return self.columns.scores(reference, kind)
         asset = table_of(reference)
         if self.store.table_path(asset).is_file():
             frame = self._aligned(asset, self._scan(asset).collect())

@@ -101,6 +101,31 @@ def same_rows(one: Iterable[pl.DataFrame], other: Iterable[pl.DataFrame]) -> boo
     return left is right
 
 
+def key_ranges(streams: Sequence[Iterable[pl.DataFrame]], by: Sequence[str]) -> Iterator[list[pl.DataFrame]]:
+    """Rows of several streams, each sorted by the columns `by` and of one part at least, range after range of these
+    columns: rows that agree in them are in one range, whatever stream they are of."""
+    iterators = [iter(stream) for stream in streams]
+    waiting, unread = [next(stream) for stream in iterators], set(range(len(iterators)))
+    while True:
+        lasts = {at: waiting[at].row(-1, named=True) if waiting[at].height else None for at in unread}
+        keys = {at: None if last is None else tuple(last[name] for name in by) for at, last in lasts.items()}
+        if not unread:
+            yield waiting
+            return
+        known = [key for key in keys.values() if key is not None]
+        border = min(known) if len(known) == len(keys) else None
+        if border is not None:  # what comes is not before it
+            ends = [int(rows.select(_is_before(by, border).sum()).item()) for rows in waiting]
+            yield [rows[:end] for rows, end in zip(waiting, ends, strict=True)]
+            waiting = [rows[end:] for rows, end in zip(waiting, ends, strict=True)]
+        for at in [at for at in unread if keys[at] == border]:
+            more = next(iterators[at], None)
+            if more is None:
+                unread.remove(at)
+            else:
+                waiting[at] = pl.concat([waiting[at], more])
+
+
 def _is_before(by: Sequence[str], row: tuple[Any, ...]) -> pl.Expr:
     """Whether a row comes before `row`, the first column first."""
     is_before = pl.lit(False)

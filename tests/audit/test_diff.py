@@ -20,13 +20,13 @@ from curation_assets.audit.diff import (
     Comparison,
     Overlap,
     compare,
-    recorded_comparison,
+    recorded_difference,
     save_policy,
     what_if,
 )
 from curation_assets.audit.ledger import LedgerError, ledger_path
 from curation_assets.audit.recorded import current_ledgers, cuts_in_force, recorded_rows
-from curation_assets.audit.shifts import dimensions_of, host_of, length_group_names, shifts
+from curation_assets.audit.shifts import dimensions_of, host_of, length_group_names, marks_of, shifts
 from curation_assets.cli import app
 from curation_assets.cli.prefilters import prefilters_of
 from curation_assets.flow.context import PoolContext
@@ -143,7 +143,7 @@ def test_leaving_out_the_only_signal_with_values_is_not_defined(tmp_path: Path) 
         "p", "signals.icc", fraction=0.5, prefilters=(Prefilter("signals.clip_score", threshold=0.25),),
         semantics="compat",
     )  # fmt: skip
-    found = leave_one_out(rows, policy, kept_rows(policy, rows)).to_dicts()
+    found = leave_one_out(rows, policy, kept_rows(policy, rows).__getitem__).to_dicts()
     assert [(row["without"], row["kept"]) for row in found] == [("signals.clip_score", 4), ("signals.icc", None)]
 
 
@@ -172,13 +172,13 @@ def test_ledgers_compare_without_judging(ctx: PoolContext, tmp_path: Path) -> No
     known = {policy.name: policy for policy in policies_of(ctx)}
     for left, right in (("icc", "clip"), ("sieve_clip", "icc_after_clip"), ("random", "icc")):
         paths = ledger_path(ctx.store, left), ledger_path(ctx.store, right)
-        found = recorded_comparison(*paths, ctx.store).verdicts.to_dict()
+        found = recorded_difference(*paths, ctx.store).to_dict()
         whole = compare(rows, known[left], known[right]).to_dict()
         assert found == {name: whole[name] for name in found}
         assert found["nearest_dropped"]
     other = finished_photos(tmp_path, shards=2)
     with pytest.raises(LedgerError, match="different rows"):
-        recorded_comparison(ledger_path(ctx.store, "icc"), ledger_path(other.store, "icc"), ctx.store)
+        recorded_difference(ledger_path(ctx.store, "icc"), ledger_path(other.store, "icc"), ctx.store)
     run = CliRunner().invoke(
         app, ["diff", "icc", "clip", "--recorded", "--json", "--home", str(ctx.settings.home), "--pool", "photos"]
     )
@@ -229,7 +229,7 @@ def test_shifts_equal_grouping_all_texts(
     order = pool.facts(["source_row", "shard"]).select("shard", "source_row")
     chosen = {(f"photos-{place % 2:06d}", place * 3): row for place, row in enumerate(rows)}
     left, right = (np.array([chosen[key][2] and chosen[key][side] for key in order.rows()]) for side in (3, 4))
-    found = shifts(pool, left, right)
+    found = shifts(pool, [marks_of(pool.is_kept, left, right)])
     for dimension, groups in dimensions_of(pool, facts).items():
         marked = pl.DataFrame([groups, pl.Series("left", left[pool.is_kept]), pl.Series("right", right[pool.is_kept])])
         slow = {
@@ -261,14 +261,14 @@ def test_recorded_policies_are_compared_without_judging(ctx: PoolContext) -> Non
     assert set(ledgers) == set(known)
     for left, right in (("icc", "clip"), ("sieve_clip", "icc_after_clip"), ("random", "sieve_clip")):
         output: list[int] = []
-        both = Comparison.of(ctx.store, known[left], known[right], ledgers=ledgers)
-        assert (both.left.origin, both.right.origin) == (RECORDED, RECORDED)
-        assert both.whole(output.append).to_dict() == compare(rows, known[left], known[right]).to_dict()
-        assert sum(output) == both.shards == 5
+        with Comparison.of(ctx.store, known[left], known[right], ledgers=ledgers) as both:
+            assert (both.left.origin, both.right.origin) == (RECORDED, RECORDED)
+            assert both.whole(output.append).to_dict() == compare(rows, known[left], known[right]).to_dict()
+            assert sum(output) == both.shards == 5
     narrow = what_if(known["icc_after_clip"], fraction=0.1)
-    half = Comparison.of(ctx.store, known["icc"], narrow, ledgers=ledgers)
-    assert (half.left.origin, half.right.origin) == (RECORDED, FITTED)
-    assert half.whole().to_dict() == compare(rows, known["icc"], narrow).to_dict()
+    with Comparison.of(ctx.store, known["icc"], narrow, ledgers=ledgers) as half:
+        assert (half.left.origin, half.right.origin) == (RECORDED, FITTED)
+        assert half.whole().to_dict() == compare(rows, known["icc"], narrow).to_dict()
     replayed = recorded_rows([ledgers["icc"]], ctx.store)
     assert (replayed.sample_ids == rows.sample_ids).all()
     assert (replayed.status == rows.status).all()

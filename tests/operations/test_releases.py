@@ -18,7 +18,7 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner, Result
 
-from curation_assets.audit.diff import recorded_comparison
+from curation_assets.audit.diff import recorded_difference
 from curation_assets.audit.ledger import ledger_path, read_ledger
 from curation_assets.audit.release_diff import compare_releases
 from curation_assets.cli import app
@@ -366,9 +366,7 @@ def test_the_difference_that_a_pools_growth_makes(ctx: PoolContext) -> None:
 def test_the_difference_of_two_policies_is_that_of_their_ledgers(ctx: PoolContext) -> None:
     left, right = release_of(ctx), release_of(ctx, "clip", "clip-1")
     difference = compare_releases(left, right, ctx.store)
-    recorded = recorded_comparison(
-        ledger_path(ctx.store, "icc"), ledger_path(ctx.store, "clip"), ctx.store
-    ).verdicts.overlap
+    recorded = recorded_difference(ledger_path(ctx.store, "icc"), ledger_path(ctx.store, "clip"), ctx.store).overlap
     overlap = difference.overlap
     assert (overlap.left, overlap.right, overlap.both) == (recorded.left, recorded.right, recorded.both)
     counted: dict[tuple[str, str], int] = {}

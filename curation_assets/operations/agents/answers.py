@@ -126,7 +126,8 @@ class Home:
         ctx = self._open(pool)
         known = {policy.name: policy for policy in policies_of(ctx)}
         other = what_if(find_policy(known, right or left), fraction=fraction, threshold=threshold, rank_by=rank_by)
-        content = policy_comparison(ctx.store, find_policy(known, left), other).whole().to_dict()
+        with policy_comparison(ctx.store, find_policy(known, left), other) as compared:
+            content = compared.whole().to_dict()
         denied = set(self._denied(pool).ids)
         nearest = [row for row in content.pop("nearest_dropped") if row["sample_id"] not in denied]
         return {**content, "untrusted": {"nearest_dropped": nearest, "shifts": content.pop("shifts")}}
