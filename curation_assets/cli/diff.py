@@ -88,7 +88,7 @@ def diff(
         others = (right, at, fraction, threshold, rank_by, prefilter, save, recorded)
         if any(value not in (None, False) for value in others):
             raise ValueError("--against compares one policy with a file; give A alone, without a what-if")
-        compared_with_file = compare_with_file(ctx.store, first_policy, against.expanduser())
+        compared_with_file = compare_with_file(ctx.store, first_policy, against.expanduser(), reporter_for())
         if as_json:
             show_json(compared_with_file.to_dict())
         else:

@@ -20,9 +20,11 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import config_of, is_up_to_date, upstream_code_digest
 from curation_assets.flow.table import Table
 from curation_assets.selection.cut import cut_of_frame
-from curation_assets.selection.judging import judge
+from curation_assets.selection.judging import Judged
+from curation_assets.selection.part_by_part import judge_pool
 from curation_assets.selection.policy import Policy
-from curation_assets.selection.rows import STATES, PoolRows
+from curation_assets.selection.ranges import whole_pool
+from curation_assets.selection.rows import STATES
 from curation_assets.stores.content_hash import config_sha256
 from curation_assets.stores.manifest import DIFFERENCES, differences, model_records
 
@@ -319,7 +321,6 @@ def verdict_flips(ctx: PoolContext, plan: Plan, policies: Sequence[Policy]) -> p
     `exact`: the values stay, so that the cut alone decides (a changed policy, or none). `at_most`: rows whose values
     would be computed again; what they will be, only the run shows.
     """
-    rows: PoolRows | None = None
     records: list[dict[str, object]] = []
     for policy in policies:
         name, at_most, exact = f"filtered/{policy.name}", 0, 0
@@ -338,12 +339,18 @@ def verdict_flips(ctx: PoolContext, plan: Plan, policies: Sequence[Policy]) -> p
             continue
         before = cut_of_frame(ctx.store.read(f"{name}_cut"))
         if (before.policy_version, before.policy) != (policy.version, policy.name):
-            rows = rows or PoolRows.read(ctx.store)
-            after = judge(policy, rows).verdict
-            kept = ctx.store.scan(name).select("sample_id", "shard", "source_row", "verdict").collect()
-            verdicts = kept["verdict"].cast(pl.Enum(STATES)).to_physical().cast(pl.Int8)
-            order = kept.select(pl.arg_sort_by("sample_id", "shard", "source_row")).to_series()
-            exact = int((verdicts[order].to_numpy() != after).sum())
+            with whole_pool(ctx.store, ctx.progress) as pool:
+                judged = judge_pool(policy, pool).by_shards()
+                exact = sum(_flips(ctx, name, shard, some) for some in judged for shard in some.rows.shard.words)
         records.append({"policy": policy.name, "flips": exact, "at_most": exact, "note": ""})
     schema = {"policy": pl.String, "flips": pl.Int64, "at_most": pl.Int64, "note": pl.String}
     return pl.DataFrame(records, schema=schema)
+
+
+def _flips(ctx: PoolContext, table: str, shard: str, judged: Judged) -> int:
+    """How many rows of a shard have another verdict in its table than judged now."""
+    recorded = ctx.store.read(table, shard, ["source_row", "verdict"]).sort("source_row")["verdict"]
+    before = recorded.cast(pl.Enum(STATES)).to_physical().cast(pl.Int8).to_numpy()
+    mine = judged.rows.of_shard(shard)
+    by_row = mine[np.argsort(judged.rows.source_row[mine])]
+    return int((before != judged.verdict[by_row]).sum())

@@ -10,13 +10,16 @@ import polars as pl
 from polars.io.plugins import register_io_source
 
 from curation_assets.numeric.identity import UID_DTYPE, pack_uids, sample_id_from, unpack_uids
+from curation_assets.numeric.sorting import stretches
 from curation_assets.stores.arrays import load_npy, npy_stretches, write_npy
 from curation_assets.stores.atomic import replacing
 from curation_assets.stores.columns import uid_texts
+from curation_assets.stores.external_sort import sorted_stretches
 from curation_assets.stores.parquet import parquet_rows, scan_parquet
 from curation_assets.stores.text_tables import read_lines, read_rows
 
 GROUP_ROWS = 122_880  # polars divides a frame evenly into row groups, as near to so many rows as can be
+PART_ROWS = 1_000_000  # of a file of ids that are read at once
 ID_COLUMNS = ("sample_id", "uid")
 ID_SUFFIXES = (".npy", ".parquet", ".csv", ".tsv", ".jsonl", ".txt")
 
@@ -65,9 +68,52 @@ def read_subset_npy(path: Path) -> list[str]:
     if loaded.ndim != 1 or loaded.dtype.newbyteorder("<") != UID_DTYPE:
         raise ValueError(f"{path}: expected one axis of dtype u8,u8, got {loaded.dtype} with shape {loaded.shape}")
     packed = loaded.astype(UID_DTYPE)
-    if not np.array_equal(packed, packed[np.lexsort((packed["f1"], packed["f0"]))]):
-        raise ValueError(f"{path}: ids must be sorted as unsigned pairs; resharders search them by bisection")
+    _check_sorted(path, packed)
     return unpack_uids(packed)
+
+
+def _check_sorted(path: Path, packed: np.ndarray) -> None:
+    high, low = packed["f0"], packed["f1"]
+    if not ((high[:-1] < high[1:]) | ((high[:-1] == high[1:]) & (low[:-1] <= low[1:]))).all():
+        raise ValueError(f"{path}: ids must be sorted as unsigned pairs; resharders search them by bisection")
+
+
+def listed_ids(path: Path, folder: Path) -> Iterator[pl.DataFrame]:
+    """The ids of a file as `read_subset` takes it, sorted, part by part, repeats among them: uid_high, uid_low.
+
+    A .npy of u8,u8 and a .parquet are not held in memory: the rows of the latter are sorted in `folder`. Raises as
+    `read_subset`.
+    """
+    yield _halves(np.zeros(0, dtype=UID_DTYPE))
+    suffix = path.suffix.lower()
+    if suffix == ".npy" and _is_packed(path):
+        last = np.zeros(0, dtype=UID_DTYPE)
+        for part in npy_stretches(path, PART_ROWS):
+            _check_sorted(path, np.concatenate([last, part]))
+            last = part[-1:]
+            yield _halves(part)
+    elif suffix == ".parquet" and path.is_file():
+        rows = read_rows(path, rows=0, suffix=suffix).height + parquet_rows(path)
+        parts = (
+            pack_uids(_ids_of_table(path, scan_parquet(path).slice(part.start, PART_ROWS).collect(), part.start))
+            for part in stretches(rows, PART_ROWS)
+        )
+        yield from sorted_stretches(map(_halves, parts), ["uid_high", "uid_low"], folder)
+    else:
+        yield _halves(pack_uids(read_subset(path)))
+
+
+def _halves(packed: np.ndarray) -> pl.DataFrame:
+    return pl.DataFrame({"uid_high": packed["f0"], "uid_low": packed["f1"]})
+
+
+def _is_packed(path: Path) -> bool:
+    """Whether a .npy is one axis of u8,u8. False for what is none: `read_subset` refuses it."""
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError, OSError):
+        return False
+    return isinstance(array, np.ndarray) and array.ndim == 1 and array.dtype == UID_DTYPE
 
 
 def write_subset_parquet(path: Path, sample_ids: Sequence[str]) -> int:
@@ -138,11 +184,12 @@ def _counted(stretches: Iterable[np.ndarray]) -> Iterator[tuple[np.ndarray, np.n
         last = ids[len(ids) if is_end else starts[-1] :]
 
 
-def _ids_of_table(path: Path, table: pl.DataFrame) -> list[str]:
+def _ids_of_table(path: Path, table: pl.DataFrame, first: int = 0) -> list[str]:
+    """`first`: number of the table's first row in the file."""
     name = next((name for name in ID_COLUMNS if name in table.columns), None)
     if name is None:
         raise ValueError(f"{path}: expected a column sample_id (or uid), got {table.columns}")
-    ids = _checked(path, f"{name} of row", enumerate(table[name].to_list()))
+    ids = _checked(path, f"{name} of row", enumerate(table[name].to_list(), first))
     if "multiplicity" in table.columns:
         given = table["multiplicity"]
         numbers = given if not given.dtype.is_nested() else pl.Series([None] * len(ids))
@@ -151,7 +198,7 @@ def _ids_of_table(path: Path, table: pl.DataFrame) -> list[str]:
         if is_bad.any():
             row = int(is_bad.arg_max() or 0)
             raise ValueError(
-                f"{path}: multiplicity must be whole numbers of at least 1, got {given[row]!r} in row {row}"
+                f"{path}: multiplicity must be whole numbers of at least 1, got {given[row]!r} in row {first + row}"
             )
         ids = np.repeat(np.array(ids, dtype=object), counts.cast(pl.Int64).to_numpy()).tolist()
     return sorted(ids)

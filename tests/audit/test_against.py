@@ -2,13 +2,16 @@
 
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
 from curation_assets.audit.against import compare_with_file
 from curation_assets.selection.policy import Policy
+from curation_assets.stores.columns import uid_texts
 from curation_assets.stores.shard_store import ShardStore
-from curation_assets.stores.subsets import write_subset_npy, write_subset_parquet
+from curation_assets.stores.subsets import listed_ids, write_subset_npy, write_subset_parquet
+from tests.support.little_memory import little_memory
 from tests.support.random_pools import store_pool
 
 IDS = [f"{number:032x}" for number in range(8)]
@@ -50,6 +53,26 @@ def test_counts_by_hand(store: ShardStore, tmp_path: Path, suffix: str) -> None:
         ("failed", "no_value:no_image", 1),
     ]
     assert difference.to_dict()["only_file"] == 4
+    for part in (1, 3):
+        with little_memory(part):
+            assert compare_with_file(store, POLICY, path).to_dict() == difference.to_dict()
+
+
+def test_lists_are_read_part_by_part(tmp_path: Path) -> None:
+    """Repeats at the ends of parts; a cell that is no id is named by its row in the file; an unsorted .npy."""
+    listed = sorted([*IDS, *IDS[2:5]])
+    write_subset_npy(tmp_path / "ids.npy", listed)
+    pl.DataFrame({"uid": [*reversed(listed)]}).write_parquet(tmp_path / "ids.parquet")
+    np.save(tmp_path / "unsorted.npy", np.load(tmp_path / "ids.npy")[::-1])
+    pl.DataFrame({"uid": [*IDS, "no id"]}).write_parquet(tmp_path / "wrong.parquet")
+    with little_memory(2):
+        for suffix in (".npy", ".parquet"):
+            parts = [uid_texts(*part.get_columns()) for part in listed_ids(tmp_path / f"ids{suffix}", tmp_path)]
+            assert pl.concat(parts).to_list() == listed
+        with pytest.raises(ValueError, match="uid of row 8 must be 32 hex digits"):
+            list(listed_ids(tmp_path / "wrong.parquet", tmp_path))
+        with pytest.raises(ValueError, match="ids must be sorted"):
+            list(listed_ids(tmp_path / "unsorted.npy", tmp_path))
 
 
 def test_a_file_of_another_kind_is_refused(store: ShardStore, tmp_path: Path) -> None:

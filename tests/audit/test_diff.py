@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from curation_assets.audit.diff import (
     Comparison,
     Overlap,
     compare,
+    iou_at,
     recorded_difference,
     save_policy,
     what_if,
@@ -39,8 +41,10 @@ from curation_assets.numeric.words import word_counts
 from curation_assets.selection.judging import judge, kept_rows
 from curation_assets.selection.leave_one_out import leave_one_out, recipe_weights
 from curation_assets.selection.policy import Policy, Prefilter, load_policy, policy_content
+from curation_assets.selection.ranges import whole_pool
 from curation_assets.selection.rows import PoolRows
 from curation_assets.stores.shard_store import ShardStore
+from curation_assets.stores.subsets import read_subset, write_subset_npy, write_subset_parquet
 from tests.support.lineage_pools import (
     bring_up_to_date,
     finished_photos,
@@ -50,6 +54,7 @@ from tests.support.lineage_pools import (
     webdataset_pool,
     write_tar,
 )
+from tests.support.little_memory import little_memory
 from tests.support.random_pools import policies, pools, store_pool
 from tests.support.slow_judge import NothingToCutError, slow_judge
 
@@ -60,14 +65,16 @@ def ctx(tmp_path_factory: pytest.TempPathFactory) -> PoolContext:
 
 
 @pytest.mark.slow
-@given(pool=pools(), left=policies(), right=policies())
+@given(pool=pools(), left=policies(), right=policies(), part=st.integers(1, 9))
 @settings(max_examples=60)
 def test_overlap_equals_counting_by_hand(
     tmp_path_factory: pytest.TempPathFactory,
     pool: tuple[pl.DataFrame, dict[str, pl.DataFrame]],
     left: Policy,
     right: Policy,
+    part: int,
 ) -> None:
+    """With cuts fitted on the pool, in memory and part by part."""
     samples, tables = pool
     store = ShardStore(tmp_path_factory.mktemp("store"))
     texts = samples.with_columns(
@@ -83,6 +90,10 @@ def test_overlap_equals_counting_by_hand(
             compare(rows, left, right)
         return
     found = compare(rows, left, right)
+    shares = iou_at(rows, left, right, [0.25, 0.5])
+    with little_memory(part), whole_pool(store) as in_parts:
+        assert compare(in_parts, left, right).to_dict() == found.to_dict()
+        assert iou_at(in_parts, left, right, [0.25, 0.5]).equals(shares)
     kept = [set(judged.kept) for judged in slow]
     both, either = kept[0] & kept[1], kept[0] | kept[1]
     overlap = found.overlap
@@ -189,6 +200,41 @@ def test_ledgers_compare_without_judging(ctx: PoolContext, tmp_path: Path) -> No
         app, ["diff", "icc", "clip", "--recorded", "--fraction", "0.1", "--home", str(ctx.settings.home)]
     )
     assert run.exit_code == 1
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ["icc", "clip"], ["icc", "clip", "--recorded"], ["sieve_clip", "icc_after_clip"], ["icc", "--fraction", "0.4"],
+        ["sieve_clip", "--threshold", "0.5"], ["icc_after_clip", "--rank-by", "fused.sieve_clip"],
+        ["icc", "sieve_clip", "--at", ".1,.5"], ["sieve_clip", "--against", "ids.parquet"],
+        ["icc", "--against", "ids.npy"],
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_a_pool_larger_than_memory_has_the_same_answers(
+    ctx: PoolContext, tmp_path: Path, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Verdicts recorded and judged, groups, a recipe without each of its signals, samples nearest to the cut."""
+    monkeypatch.chdir(tmp_path)
+    listed = [*read_subset(ctx.store.folder_path("filtered/subsets") / "clip.npy"), *["f" * 32] * 2]
+    write_subset_npy(Path("ids.npy"), listed)
+    write_subset_parquet(Path("ids.parquet"), listed)
+    command = ["diff", *asked, "--json", "--home", str(ctx.settings.home)]
+    expected = CliRunner().invoke(app, command)
+    assert expected.exit_code == 0, expected.output
+    with little_memory(7), monkeypatch.context() as patch:
+        patch.setattr(PoolRows, "read", _only_some_shards(PoolRows.read))
+        assert json.loads(CliRunner().invoke(app, command).stdout) == json.loads(expected.stdout)
+    assert not list(ctx.store.root.glob("*sorted_rows*"))
+
+
+def _only_some_shards(read: Callable[..., PoolRows]) -> Callable[..., PoolRows]:
+    def reading(store: ShardStore, shards: Sequence[str] | None = None) -> PoolRows:
+        assert shards is not None, "the whole pool is read into memory"
+        return read(store, shards)
+
+    return reading
 
 
 CAPTIONS = st.one_of(st.none(), st.text(st.sampled_from("ab \t\n\v\x1c\x85\xa0é\u2003\u3000漢"), max_size=50))

@@ -43,6 +43,7 @@ from curation_assets.stores.shard_store import MissingInputError, ShardStore
 from tests.conftest import FinishedPool
 from tests.support.killing import Killed, killed_at_rename
 from tests.support.lineage_pools import finished_photos, jpeg, summarise, webdataset_pool, write_tar
+from tests.support.little_memory import little_memory
 from tests.support.paths import PROFILES
 from tests.support.slow_judge import slow_judge
 
@@ -154,6 +155,8 @@ def test_flips_of_a_changed_policy_are_exact(tmp_path: Path) -> None:
     after = pl.DataFrame(slow_judge(wider, samples, {"signals.icc": icc_table}).verdicts)
     flipped = before.sort(ROW_KEY)["verdict"] != after.sort(ROW_KEY)["verdict"]
     assert found["flips"].to_list() == [int(flipped.sum()), 0]
+    with little_memory(7):
+        assert verdict_flips(ctx, plan_of(ctx, hand_facts(ctx)), [wider, icc]).equals(found)
     assert flipped.any()
 
 

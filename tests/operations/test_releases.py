@@ -60,6 +60,7 @@ from tests.support.lineage_pools import (
     summarise,
     write_tar,
 )
+from tests.support.little_memory import little_memory
 from tests.support.paths import REPOSITORY
 
 
@@ -344,6 +345,9 @@ def test_the_difference_that_a_pools_growth_makes(ctx: PoolContext) -> None:
     old, new = set(ids_of(before)), set(ids_of(after))
     assert old < new
     difference = compare_releases(before, after, ctx.store)
+    for part in (1, 5):
+        with little_memory(part):
+            assert compare_releases(before, after, ctx.store).to_dict() == difference.to_dict()
     assert (difference.overlap.both, difference.overlap.only_left) == (len(old), 0)
     assert difference.reasons.rows() == [("in", "not_in_pool", len(new - old))]
     samples = ctx.store.scan("raw/samples").filter(pl.col("sample_id").is_in(list(new - old))).collect()
@@ -365,7 +369,9 @@ def test_the_difference_that_a_pools_growth_makes(ctx: PoolContext) -> None:
 
 def test_the_difference_of_two_policies_is_that_of_their_ledgers(ctx: PoolContext) -> None:
     left, right = release_of(ctx), release_of(ctx, "clip", "clip-1")
-    difference = compare_releases(left, right, ctx.store)
+    difference = compare_releases(left, right, ctx.store, examples=2)
+    with little_memory(3):
+        assert compare_releases(left, right, ctx.store, examples=2).to_dict() == difference.to_dict()
     recorded = recorded_difference(ledger_path(ctx.store, "icc"), ledger_path(ctx.store, "clip"), ctx.store).overlap
     overlap = difference.overlap
     assert (overlap.left, overlap.right, overlap.both) == (recorded.left, recorded.right, recorded.both)

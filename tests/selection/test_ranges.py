@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,8 +17,7 @@ from curation_assets.core.table_names import DUPLICATES, LEDGER
 from curation_assets.flow.declared import policies_of
 from curation_assets.flow.freshness import materialise_table
 from curation_assets.flow.graph import tables_of
-from curation_assets.numeric import selection as numeric_selection
-from curation_assets.selection import part_by_part, ranges
+from curation_assets.selection import ranges
 from curation_assets.selection.judging import fit_cut, judge
 from curation_assets.selection.part_by_part import fit_pool_cut
 from curation_assets.selection.policy import Policy, Prefilter
@@ -29,25 +27,10 @@ from curation_assets.stores.shard_store import MissingTableError, ShardStore
 from curation_assets.stores.temporary import host
 from tests.support.directions import lower_is_better
 from tests.support.lineage_pools import finished_photos
+from tests.support.little_memory import little_memory
 from tests.support.random_pools import Tables, policies, pools, store_duplicates, store_pool
 
 RECIPES = {"fused.sieve_clip": ("raw.samples", "signals.icc", "signals.clip_score")}
-
-
-@contextmanager
-def little_memory(rows: int) -> Iterator[None]:
-    """Parts of so many rows, groups of a shard, buckets of two values."""
-    with pytest.MonkeyPatch.context() as patch:
-        for module, name, value in (
-            (ranges, "ROWS_IN_MEMORY", 0),
-            (ranges, "GROUP_ROWS", 1),
-            (ranges, "SAMPLED", 1),
-            (ranges, "PART_ROWS", rows),
-            (part_by_part, "PART_ROWS", rows),
-            (numeric_selection, "SORTED_AT_ONCE", 2),
-        ):
-            patch.setattr(module, name, value)
-        yield
 
 
 def repeats_of(parts: Iterator[PoolRows]) -> list[tuple[str, str, int]]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from curation_assets.numeric.identity import UID_DTYPE, packed_uids, unpack_uids
 from curation_assets.stores.arrays import write_npy
-from curation_assets.stores.external_sort import sorted_stretches
+from curation_assets.stores.external_sort import key_ranges, sorted_stretches
 from curation_assets.stores.subsets import write_sorted_subset
 
 Rows = list[tuple[int, str]]
@@ -44,6 +44,28 @@ def test_rows_sorted_on_disk_are_those_sorted_in_memory(scratch: Path, parts: li
     ends = [(stretch.row(-1), after.row(0)) for stretch, after in itertools.pairwise(stretches)]
     assert all(last < first for last, first in ends), "rows that agree are in one stretch"
     assert not list(scratch.iterdir()), "nothing is left"
+
+
+@given(
+    streams=st.lists(
+        st.tuples(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=30), st.integers(1, 9)),
+        min_size=1,
+        max_size=3,
+    )
+)
+def test_rows_of_several_streams_come_range_by_range(streams: list[tuple[list[tuple[int, int]], int]]) -> None:
+    """In parts of any size, none of a stream's rows lost, and all that agree in one range."""
+    frames = [pl.DataFrame(sorted(rows), schema=["a", "b"], orient="row").cast(pl.Int64) for rows, _ in streams]
+    parts = [
+        [frame[start : start + size] for start in range(0, max(frame.height, 1), size)]
+        for frame, (_, size) in zip(frames, streams, strict=True)
+    ]
+    ranges = list(key_ranges(parts, ["a", "b"]))
+    for frame, found in zip(frames, zip(*ranges, strict=True), strict=True):
+        assert pl.concat(found).equals(frame)
+    keys = [{key for rows in some for key in rows.rows()} for some in ranges]
+    assert all(max(first) < min(later) for first, later in itertools.combinations(filter(None, keys), 2))
+    assert len(ranges) <= sum(map(len, parts)) + 1
 
 
 def test_many_runs_give_stretches_that_are_not_much_larger(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from curation_assets.audit.diff import NEAREST_COUNT
 from curation_assets.audit.recorded import cuts_in_force
 from curation_assets.audit.shifts import dimensions_of
 from curation_assets.core.plain_json import plain
+from curation_assets.core.table_names import DUPLICATES, SAMPLES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import holds_in_words, policies_of, worths_of
 from curation_assets.flow.worth import domain_in_words
@@ -26,8 +27,9 @@ from curation_assets.selection.judging import judge
 from curation_assets.selection.leave_one_out import recipe_weights
 from curation_assets.selection.left_out import remaining
 from curation_assets.selection.policy import RANDOM, Policy
-from curation_assets.selection.rows import DROPPED, FAILED, KEPT, PoolRows, Texts
+from curation_assets.selection.rows import DROPPED, FAILED, KEPT, STATES, PoolRows, Texts
 from curation_assets.stores.images import ImageRejected
+from curation_assets.stores.shard_store import ShardStore
 
 MAX_ROWS = 50_000  # judged samples that the page holds: about 150 B each and 8 B per signal
 CAPTION_LETTERS = 160
@@ -37,13 +39,13 @@ MAX_PICTURE_BYTES = 3 << 20  # of JPEG, a third more in the page: some 1,000 pic
 
 def write_compare_page(ctx: PoolContext, path: Path) -> None:
     """Write the page. Raises what reading the pool's signals raises."""
-    rows = PoolRows.read(ctx.store)
-    judged = int(rows.is_kept.sum())
+    judged = _kept_count(ctx.store)
     policies = policies_of(ctx)
     cuts = cuts_in_force(ctx.store, policies)
     worths = worths_of(ctx, sorted({reference for policy in policies for reference in policy.references}))
     data = None
     if judged <= MAX_ROWS:
+        rows = PoolRows.read(ctx.store)
         data = compare_data(rows, policies, ctx.pool.name, cuts)
         data["pictures"] = _pictures(ctx, rows, near_cuts(rows, policies, cuts))
     page = page_of(
@@ -60,6 +62,13 @@ def write_compare_page(ctx: PoolContext, path: Path) -> None:
         script=inlined((Path(__file__).parent / "compare.js").read_text(encoding="utf-8")),
     )
     path.write_text(page, encoding="utf-8")
+
+
+def _kept_count(store: ShardStore) -> int:
+    """Samples that raw kept, each once, as the table of repeats has it; no rows are held."""
+    kept = store.scan(SAMPLES).filter(pl.col("status") == STATES[KEPT]).select(pl.len())
+    repeats = store.scan(DUPLICATES).select(pl.len()).collect().item() if store.table_path(DUPLICATES).is_file() else 0
+    return int(kept.collect(engine="streaming").item()) - int(repeats)
 
 
 def compare_data(
