@@ -93,10 +93,10 @@ def listed_ids(path: Path, folder: Path) -> Iterator[pl.DataFrame]:
             last = part[-1:]
             yield _halves(part)
     elif suffix == ".parquet" and path.is_file():
-        rows = read_rows(path, rows=0, suffix=suffix).height + parquet_rows(path)
+        read_rows(path, rows=0, suffix=suffix)  # refuses a damaged file
         parts = (
             pack_uids(_ids_of_table(path, scan_parquet(path).slice(part.start, PART_ROWS).collect(), part.start))
-            for part in stretches(rows, PART_ROWS)
+            for part in stretches(parquet_rows(path), PART_ROWS)
         )
         yield from sorted_stretches(map(_halves, parts), ["uid_high", "uid_low"], folder)
     else:
