@@ -1,44 +1,95 @@
 """Near-duplicates: pairs that are close (by hash or by embedding), and which sample stands for the others."""
 
 from collections.abc import Callable, Iterator
-from itertools import combinations, product
+from itertools import combinations, pairwise, product
 
 import numpy as np
-import scipy  # whose parts load on first use
 
-from curation_assets.numeric.sorting import inverse, position_type, stretches
+from curation_assets.numeric.sorting import position_type, stretches
 
 HASH_BITS, BANDS = 64, 4
 BAND_BITS = HASH_BITS // BANDS
-PAIRS_AT_ONCE = 500_000  # candidates looked at together, 4 MB per array
-ROWS_AT_ONCE = 1024  # of a block of cosines
+PAIRS_AT_ONCE = 200_000  # candidates looked at together, 1.6 MB per array
+CANDIDATES_PER_SORTED_ROW = 30  # that are compared in the time in which a row is sorted
+ROWS_AT_ONCE, COLUMNS_AT_ONCE = 1024, 1 << 15  # of a block of cosines, 134 MB
 PROBES_AT_ONCE = 1 << 20  # hashes whose bands are looked up together
+Band = tuple[int, np.uint64]  # a word of a hash and bits of it
 
 
-def hamming_pairs(hashes: np.ndarray, max_distance: int) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs of hashes of 64 bits, or of W · 64, that differ in at most `max_distance` bits, exactly all of them.
+def bands_of(sample: np.ndarray, size: int, max_distance: int) -> list[Band]:
+    """Bits of a hash such that two hashes that differ in at most `max_distance` bits agree in all bits of one band.
 
-    (N,) or (N, W) uint64, all different → (P, 2) int64 with first < second, sorted, and (P,) distances. Multi-index
-    hashing (Norouzi et al. 2012 §3): of 4 W 16-bit bands at least one differs in at most max_distance ÷ 4 W bits, so
-    looking up each band's few variants finds every pair without comparing all. Raises ValueError for equal hashes, or a
-    distance outside [0, 15] of 64 bits, [0, 31] of more.
+    `sample` (n, W) uint64, of `size` hashes. A hash is cut into W, 2 W or 4 W parts: in one of them at most
+    f = max_distance ÷ parts bits differ, so that b - f of its b blocks agree, whichever these are (Manku et al. 2007
+    §3.1). Of such cuts the cheapest is taken: for every band all hashes are sorted, and those that agree in it, whose
+    share the sample gives, are compared. Raises ValueError for a distance outside [0, 15] of 64 bits, [0, 31] of more.
     """
-    hashes = np.asarray(hashes, dtype=np.uint64)
-    hashes = hashes.reshape(len(hashes), -1)  # (N, W)
-    bands, most = BANDS * hashes.shape[1], 15 if hashes.shape[1] == 1 else 31
+    words = sample.shape[1]
+    most = 15 if words == 1 else 31
     if not 0 <= max_distance <= most:
-        raise ValueError(f"max_distance must be in [0, {most}] of {bands * BAND_BITS} bits, got {max_distance}")
-    if len(np.unique(hashes[:, 0] if hashes.shape[1] == 1 else hashes, axis=0)) != len(hashes):
-        raise ValueError("hashes must all be different: collapse equal ones first")
-    size = np.uint64(max(1, len(hashes)))
-    found = [np.zeros(0, dtype=np.uint64)]  # both rows of a pair in one number
-    for left, right in _sharing_a_band(hashes, hashes, max_distance):
-        left, right = left[left < right], right[left < right]
-        is_close = _differing(hashes[left], hashes[right]) <= max_distance
-        found.append(left[is_close].astype(np.uint64) * size + right[is_close].astype(np.uint64))
-    both = np.unique(np.concatenate(found))
-    pairs = np.stack([both // size, both % size], axis=1).astype(np.int64)
-    return pairs, _differing(hashes[pairs[:, 0]], hashes[pairs[:, 1]]).astype(np.float64)
+        raise ValueError(f"max_distance must be in [0, {most}] of {words * HASH_BITS} bits, got {max_distance}")
+    cheapest, least = list[Band](), float("inf")
+    for parts in (1, 2, 4):
+        differing = max_distance // (words * parts)
+        for blocks in range(differing + 1, differing + 5):
+            bands = _bands(words, parts, blocks, blocks - differing)
+            cost = float(len(bands) * size * CANDIDATES_PER_SORTED_ROW)
+            if cost < least:
+                cost += sum(_agreeing_share(sample, band) for band in bands) * size * size / 2
+            if cost < least:
+                cheapest, least = bands, cost
+    return cheapest
+
+
+def _bands(words: int, parts: int, blocks: int, agreeing: int) -> list[Band]:
+    bits = HASH_BITS // parts
+    edges = [bits * block // blocks for block in range(blocks + 1)]
+    masks = [(1 << end) - (1 << start) for start, end in pairwise(edges)]
+    return [
+        (word, np.uint64(sum(chosen) << part * bits))
+        for word, part in product(range(words), range(parts))
+        for chosen in combinations(masks, agreeing)
+    ]
+
+
+def _agreeing_share(sample: np.ndarray, band: Band) -> float:
+    """The share of pairs that agree in a band: that of a sample, at least that of random hashes."""
+    word, mask = band
+    counts = np.unique(sample[:, word] & mask, return_counts=True)[1]
+    n = max(len(sample), 2)
+    return max(float((counts * (counts - 1.0)).sum()) / (n * (n - 1)), 0.5 ** int(np.bitwise_count(mask)))
+
+
+def pairs_in_band(
+    hashes: np.ndarray, bands: list[Band], number: int, max_distance: int
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Pairs that agree in a band, but in none before it, and differ in at most `max_distance` bits.
+
+    (N, W) uint64, in the order of the band's bits → (P,), (P,) positions, first < second, and (P,) int64 bits.
+    """
+    word, mask = bands[number]
+    columns = [np.ascontiguousarray(column) for column in hashes.T]
+    for left, right in _pairs_in_runs(columns[word] & mask):
+        differing = [column[left] ^ column[right] for column in columns]
+        bits = sum((np.bitwise_count(one).astype(np.int64) for one in differing[1:]), np.bitwise_count(differing[0]))
+        close = np.flatnonzero(bits <= max_distance)
+        for before, its_mask in bands[:number]:
+            close = close[differing[before][close] & its_mask != 0]
+        yield left[close], right[close], bits[close].astype(np.int64)
+
+
+def _pairs_in_runs(ordered: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """(N,) sorted → all pairs of positions of equal values, first < second."""
+    ends = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True)[: len(ordered)]) + 1
+    after = np.repeat(ends, np.diff(ends, prepend=0)) - np.arange(
+        1, len(ordered) + 1
+    )  # (N,) that come later in its run
+    rows = np.flatnonzero(after)
+    # rows in slices whose candidates fit into memory
+    for some in np.split(rows, np.flatnonzero(np.diff(np.cumsum(after[rows]) // PAIRS_AT_ONCE)) + 1):
+        lengths = after[some]
+        left = np.repeat(some, lengths)  # (C,)
+        yield left, left + 1 + np.arange(len(left)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
 
 
 def nearest_hashes(hashes: np.ndarray, known: np.ndarray, max_distance: int) -> tuple[np.ndarray, np.ndarray]:
@@ -100,64 +151,41 @@ def _differing(left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 
 def cosine_pairs(
-    embeddings: np.ndarray,
-    min_cosine: float,
-    clusters: np.ndarray | None = None,
-    forget: Callable[[], None] = lambda: None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs of unit vectors with a cosine of at least `min_cosine`.
+    embeddings: np.ndarray, rows: np.ndarray, min_cosine: float, forget: Callable[[], None] = lambda: None
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Pairs among some unit vectors with a cosine of at least `min_cosine`, block by block.
 
-    (N, D) → (P, 2) int64 with first < second, sorted, and (P,) distances 1 − cosine. `clusters` (N,): only pairs of one
-    cluster are compared (SemDeDup, Abbas et al. 2023 §3), which costs the few that k-means separates. `forget` is
-    called once the vectors of a cluster are copied: they may lie in a file.
+    (N, D), (n,) its rows that are compared → (P,), (P,) positions in `rows`, first < second, and (P,) distances
+    1 − cosine. `forget` is called once vectors are copied: they may lie in a file.
     """
-    embeddings = np.asarray(embeddings, dtype=np.float32)
-    labels = np.zeros(len(embeddings), dtype=np.int64) if clusters is None else np.asarray(clusters)
-    pairs, distances = [np.zeros((0, 2), dtype=np.int64)], [np.zeros(0)]
-    for label in np.unique(labels):
-        rows = np.flatnonzero(labels == label)
-        vectors = embeddings[rows]  # (n, D)
+    for others in stretches(len(rows), COLUMNS_AT_ONCE):
+        across = np.asarray(embeddings[rows[others]], dtype=np.float32)  # (m, D)
         forget()
-        for start in range(0, len(rows), ROWS_AT_ONCE):
-            cosines = vectors[start : start + ROWS_AT_ONCE] @ vectors.T  # (b, n)
+        for start in range(0, others.stop, ROWS_AT_ONCE):
+            down = slice(start, min(start + ROWS_AT_ONCE, others.stop))
+            inside = slice(down.start - others.start, down.stop - others.start)
+            block = across[inside] if inside.start >= 0 else np.asarray(embeddings[rows[down]], dtype=np.float32)
+            cosines = block @ across.T  # (b, m)
             left, right = np.nonzero(cosines >= min_cosine)
-            is_pair = left + start < right
+            is_pair = left + start < right + others.start
             left, right = left[is_pair], right[is_pair]
-            pairs.append(np.stack([rows[left + start], rows[right]], axis=1))
-            distances.append(np.clip(1.0 - cosines[left, right].astype(np.float64), 0.0, 2.0))
-    near, apart = np.concatenate(pairs), np.concatenate(distances)
-    order = np.lexsort((near[:, 1], near[:, 0]))
-    return near[order], apart[order]
+            apart = np.clip(1.0 - cosines[left, right].astype(np.float64), 0.0, 2.0)
+            yield left + start, right + others.start, apart
+            forget()
 
 
-def representatives(order: np.ndarray, pairs: np.ndarray, distances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Who stands for whom. `order` (N,): items from the one to keep first to the last; pairs as above.
+def choose_representatives(leader: np.ndarray, later: np.ndarray, earlier: np.ndarray) -> np.ndarray:
+    """Who stands for whom. `leader` (N,): of each item, the one to keep first at 0, who stands for it, at first itself.
 
-    In that order an item is kept unless it is close to one already kept; else the nearest kept one stands for it (ties:
-    the earlier in the order). So every dropped item is within the limit of the representative that is named, which
-    groups by connected components do not promise: chains join items far apart.
-    → (N,) the item's representative (itself where kept), and (N,) distance to it.
+    (P,), (P,) close pairs, by the later item, nearest first, then the earlier item first: all of them, or a part after
+    the parts before. In that order an item is kept unless it is close to one already kept; else the nearest kept one
+    stands for it. So every dropped item is within the limit of the representative that is named, which groups by
+    connected components do not promise: chains join items far apart. Changes `leader` → (K,) positions of the pairs
+    that gave an item its representative.
     """
-    n = len(order)
-    if not np.array_equal(np.sort(order), np.arange(n)):
-        raise ValueError(f"order must name each of {n} items once")
-    chosen, apart = np.arange(n, dtype=position_type(n)), np.zeros(n)
-    items = np.unique(pairs)  # all others stand for themselves
-    left, right = np.searchsorted(items, pairs.T)
-    # stored distances + 1, so that an exact 0 is no hole in the sparse matrix
-    both = scipy.sparse.csr_matrix(
-        (np.tile(distances + 1.0, 2), (np.append(left, right), np.append(right, left))), shape=(len(items), len(items))
-    )
-    position = inverse(order)[items]
-    is_kept = np.zeros(len(items), dtype=bool)
-    for item in np.argsort(position).tolist():
-        span = slice(both.indptr[item], both.indptr[item + 1])
-        near, gaps = both.indices[span], both.data[span]
-        kept = is_kept[near]
-        if not kept.any():
-            is_kept[item] = True
-            continue
-        near, gaps = near[kept], gaps[kept]
-        best = np.lexsort((position[near], gaps))[0]
-        chosen[items[item]], apart[items[item]] = items[near[best]], gaps[best] - 1.0
-    return chosen, apart
+    stands_for, chosen = leader.data, []
+    for place, (one, other) in enumerate(zip(later.tolist(), earlier.tolist(), strict=True)):
+        if stands_for[one] == one and stands_for[other] == other:
+            stands_for[one] = other
+            chosen.append(place)
+    return np.array(chosen, dtype=np.intp)

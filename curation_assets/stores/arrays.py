@@ -43,11 +43,11 @@ def npy_stretches(path: Path, length: int = 1 << 20) -> Iterator[np.ndarray]:
             yield np.fromfile(file, dtype, min(length, size - start))
 
 
-class VectorFile:
-    """(N, D) float32 in a new file: rows are appended, then read as an array that is not held in memory."""
+class ArrayFile:
+    """(N, D) of one type in a new file: rows are appended, then read as an array that is not held in memory."""
 
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("w+b")
+    def __init__(self, path: Path, dtype: Any) -> None:
+        self._file, self._dtype = path.open("w+b"), np.dtype(dtype)
         self._width = 0
         self._map: mmap.mmap | None = None
 
@@ -59,16 +59,16 @@ class VectorFile:
                     f"vectors of {self._width} and of {rows.shape[1]} numbers; materialise their table again"
                 )
             self._width = rows.shape[1]
-            self._file.write(np.ascontiguousarray(rows, dtype=np.float32).data)
+            self._file.write(np.ascontiguousarray(rows, dtype=self._dtype).data)
 
     @cached_property
     def array(self) -> np.ndarray:
         """(N, D), not to be changed: pages of the file, which the system reads when they are looked at."""
         self._file.flush()
         if not self._width:
-            return np.zeros((0, 0), dtype=np.float32)
+            return np.zeros((0, 0), dtype=self._dtype)
         self._map = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
-        return np.frombuffer(self._map, dtype=np.float32).reshape(-1, self._width)
+        return np.frombuffer(self._map, dtype=self._dtype).reshape(-1, self._width)
 
     def forget(self) -> None:
         """Give the memory of pages that were read back; they are read again when they are looked at again."""

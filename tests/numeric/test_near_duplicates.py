@@ -4,63 +4,107 @@ import numpy as np
 import pytest
 
 from curation_assets.numeric.clusters import fit_centroids, nearest_centroid, reference_counts
-from curation_assets.numeric.near_duplicates import cosine_pairs, hamming_pairs, representatives
+from curation_assets.numeric.near_duplicates import bands_of, choose_representatives, cosine_pairs, pairs_in_band
 
 
-def all_pairs(n, distance, limit):
-    return [(i, j) for i in range(n) for j in range(i + 1, n) if distance(i, j) <= limit]
+def close_pairs(hashes, limit, size):
+    """{(i, j): bits} by the bands that are chosen for so many hashes; fails where a pair comes twice."""
+    bands, found = bands_of(hashes, size, limit), {}
+    for number, (word, mask) in enumerate(bands):
+        order = np.argsort(hashes[:, word] & mask, kind="stable")
+        for left, right, bits in pairs_in_band(hashes[order], bands, number, limit):
+            for one, other, apart in zip(order[left].tolist(), order[right].tolist(), bits.tolist(), strict=True):
+                pair = min(one, other), max(one, other)
+                assert pair not in found
+                found[pair] = apart
+    return found
 
 
-@pytest.mark.parametrize("limit", [0, 3, 4, 8, 11])
-def test_hamming_pairs_are_all_there(limit):
+def flipped(hashes, count, rng):
+    """The hashes with so many of their bits flipped."""
+    made = hashes.copy()
+    for row in made:
+        for bit in rng.choice(64 * len(row), count, replace=False).tolist():
+            row[bit // 64] ^= np.uint64(1 << bit % 64)
+    return made
+
+
+@pytest.mark.parametrize("size", [100, 10**5, 10**7, 10**10])
+@pytest.mark.parametrize(("words", "limit"), [(1, 0), (1, 3), (1, 4), (1, 8), (1, 15), (4, 0), (4, 5), (4, 31)])
+def test_every_cut_into_bands_finds_all_close_pairs(words, limit, size):
+    """Hashes that differ in exactly the limit, and in one bit more, among random ones."""
     rng = np.random.default_rng(limit)
-    base = rng.integers(0, 2**64, 40, dtype=np.uint64)
-    near = [value ^ np.uint64(sum(1 << int(b) for b in rng.choice(64, limit, replace=False))) for value in base[:20]]
-    far = [value ^ np.uint64(sum(1 << int(b) for b in rng.choice(64, limit + 1, replace=False))) for value in base[20:]]
-    hashes = np.unique(np.array([*base, *near, *far], dtype=np.uint64))
-
-    def distance(i, j):
-        return (int(hashes[i]) ^ int(hashes[j])).bit_count()
-
-    pairs, distances = hamming_pairs(hashes, limit)
-    assert list(map(tuple, pairs)) == all_pairs(len(hashes), distance, limit)
-    assert distances.tolist() == [distance(i, j) for i, j in pairs]
+    base = rng.integers(0, 2**64, (40, words), dtype=np.uint64)
+    hashes = np.unique(np.concatenate([base, flipped(base, limit, rng), flipped(base[:20], limit + 1, rng)]), axis=0)
+    differing = np.bitwise_count(hashes[:, None] ^ hashes[None]).sum(axis=2, dtype=np.int64)
+    left, right = np.nonzero(np.triu(differing <= limit, k=1))
+    slow = {(i, j): int(differing[i, j]) for i, j in zip(left.tolist(), right.tolist(), strict=True)}
+    assert len(slow) >= 40 * (limit > 0)
+    assert close_pairs(hashes, limit, size) == slow
 
 
-def test_hamming_pairs_in_small_slices(monkeypatch):
-    hashes = np.arange(64, dtype=np.uint64)
-    whole = hamming_pairs(hashes, 2)
+def test_bands_in_small_slices(monkeypatch):
+    hashes = np.arange(64, dtype=np.uint64)[:, None]
+    whole = close_pairs(hashes, 2, 64)
+    assert len(whole) == 64 * (6 + 15) // 2
     monkeypatch.setattr("curation_assets.numeric.near_duplicates.PAIRS_AT_ONCE", 100)
-    assert np.array_equal(hamming_pairs(hashes, 2)[0], whole[0])
-    with pytest.raises(ValueError, match="all be different"):
-        hamming_pairs(np.zeros(2, np.uint64), 2)
-    with pytest.raises(ValueError, match=r"in \[0, 15\]"):
-        hamming_pairs(hashes, 16)
+    assert close_pairs(hashes, 2, 64) == whole
+    for wrong in (-1, 16):
+        with pytest.raises(ValueError, match=r"in \[0, 15\]"):
+            bands_of(hashes, 64, wrong)
 
 
-def test_cosine_pairs_within_clusters():
+def candidates(hashes, bands):
+    counts = [np.unique(hashes[:, word] & mask, return_counts=True)[1] for word, mask in bands]
+    return sum(int((one * (one - 1) // 2).sum()) for one in counts)
+
+
+def test_bands_follow_from_how_often_hashes_agree():
+    """Few candidates, of many hashes and of hashes that begin alike; longer bands where there are more."""
+    rng = np.random.default_rng(0)
+    hashes = rng.integers(0, 2**64, (200_000, 1), dtype=np.uint64)
+    bands = bands_of(hashes[::50], len(hashes), 4)
+    assert candidates(hashes, bands) < 100 * len(hashes), "of 100,000 times as many pairs"
+    alike = hashes & np.uint64(2**40 - 1) | np.uint64(7 << 60)
+    fitted = bands_of(alike[::50], len(alike), 4)
+    assert candidates(alike, fitted) < candidates(alike, bands) / 10
+
+
+def test_cosine_pairs_of_some_rows(monkeypatch):
     vectors = np.array([[1, 0], [0.6, 0.8], [0.8, 0.6], [0, 1], [1, 0]])
-    pairs, distances = cosine_pairs(vectors, 0.79)
-    assert pairs.tolist() == [[0, 2], [0, 4], [1, 2], [1, 3], [2, 4]]
-    np.testing.assert_allclose(distances, [0.2, 0, 0.04, 0.2, 0.2], atol=1e-6)
-    assert cosine_pairs(vectors, 0.79, np.array([0, 0, 1, 1, 0]))[0].tolist() == [[0, 4]]
-    assert cosine_pairs(np.zeros((0, 2)), 0.5)[0].shape == (0, 2)
+
+    def pairs(rows):
+        found = cosine_pairs(vectors, np.array(rows, dtype=np.int64), 0.79)
+        return sorted(
+            (int(i), int(j), round(float(apart), 6)) for block in found for i, j, apart in zip(*block, strict=True)
+        )
+
+    whole = pairs(range(5))
+    assert whole == [(0, 2, 0.2), (0, 4, 0.0), (1, 2, 0.04), (1, 3, 0.2), (2, 4, 0.2)]
+    assert pairs([0, 1, 4]) == [(0, 2, 0.0)]
+    assert pairs([]) == []
+    monkeypatch.setattr("curation_assets.numeric.near_duplicates.ROWS_AT_ONCE", 1)
+    monkeypatch.setattr("curation_assets.numeric.near_duplicates.COLUMNS_AT_ONCE", 2)
+    assert pairs(range(5)) == whole
 
 
 def test_the_kept_representative_is_near():
     """0–1–2 is a chain: 1 is near both ends, the ends are not near each other. 3 stands alone."""
-    pairs, distances = np.array([[0, 1], [1, 2]]), np.array([2.0, 1.0])
-    chosen, apart = representatives(np.array([0, 1, 2, 3]), pairs, distances)
-    assert chosen.tolist() == [0, 0, 2, 3]  # not one component: 2 is not near 0
-    assert apart.tolist() == [0, 2, 0, 0]
-    chosen, apart = representatives(np.array([1, 0, 2, 3]), pairs, distances)
-    assert chosen.tolist() == [1, 1, 1, 3]
-    chosen, _ = representatives(np.array([3, 2, 0, 1]), pairs, distances)
-    assert chosen.tolist() == [0, 2, 2, 3]  # the nearer of two kept
-    assert representatives(np.array([1, 0]), np.array([[0, 1]]), np.array([0.0]))[0].tolist() == [1, 1]
-    assert representatives(np.arange(2), np.zeros((0, 2), int), np.zeros(0))[0].tolist() == [0, 1]
-    with pytest.raises(ValueError, match="each of 2 items once"):
-        representatives(np.array([0, 0]), pairs, distances)
+
+    def chosen(size, *pairs):
+        """Who stands for each; the pairs (later, earlier), nearest first, come in two parts."""
+        leader = np.arange(size, dtype=np.uint32)
+        made = [
+            choose_representatives(leader, *np.array(part, dtype=np.uint32).reshape(-1, 2).T)
+            for part in (pairs[:1], pairs[1:])
+        ]
+        return leader.tolist(), [one.tolist() for one in made]
+
+    assert chosen(4, (1, 0), (2, 1)) == ([0, 0, 2, 3], [[0], []])  # not one component: 2 is not near 0
+    assert chosen(4, (1, 0), (2, 0)) == ([0, 0, 0, 3], [[0], [0]])
+    assert chosen(4, (3, 2), (3, 1)) == ([0, 1, 2, 2], [[0], []])  # the nearer of two kept
+    assert chosen(4, (1, 0), (3, 1), (3, 2)) == ([0, 0, 2, 2], [[0], [1]])  # the nearest is not kept
+    assert chosen(2) == ([0, 1], [[], []])
 
 
 def test_clusters_and_their_reference_images():

@@ -7,12 +7,15 @@ import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given
+from hypothesis import settings as tried
 from hypothesis import strategies as st
 from PIL import Image
 
 from curation_assets.flow.options import DuplicateSettings
 from curation_assets.numeric.identity import unit_interval_of
+from curation_assets.numeric.near_duplicates import choose_representatives
 from curation_assets.scoring.derived import derive_column
+from curation_assets.stages.fused.duplicates import KINDS
 from curation_assets.stores.shard_store import ShardStore
 from tests.support.near_duplicates import duplicates_of
 
@@ -46,6 +49,17 @@ def test_pdq_hashes_within_the_limit_are_one_image() -> None:
     assert found["representative"].to_list() == [IDS[3], IDS[2], IDS[2], IDS[3], IDS[4], IDS[5]]
     assert found["kind"].to_list() == ["pdq", "pdq", None, None, None, None]
     assert found["distance"].to_list()[:2] == [0, 1]
+
+
+@pytest.mark.parametrize("swapped", [0, 1])
+def test_a_sample_of_a_hash_whose_best_one_is_dropped_finds_another_one(swapped: int) -> None:
+    """3 stands for 2 by pHash. 0 has the PDQ hash of 2, which is not kept: 1 is one bit away, and stands for 0."""
+    one, other = (pdq(7), pdq()) if swapped else (pdq(), pdq(7))
+    far = [f"{number:016x}" for number in (0, 2**20 - 1, 2**40, 2**40 + 1)]
+    table = rows(4, perceptual_hash=far, pdq_hash=[one, other, one, pdq(*range(100))])
+    found = duplicates_of(table, DuplicateSettings(perceptual_bits=1, pdq_bits=1))
+    assert found["representative"].to_list() == [IDS[1], IDS[1], IDS[3], IDS[3]]
+    assert found["kind"].to_list() == ["pdq", None, "perceptual", None]
 
 
 def test_many_equal_hashes_leave_the_best_one() -> None:
@@ -97,79 +111,190 @@ def test_a_flat_image_has_no_pdq_hash_and_a_copy_has_a_near_one() -> None:
     assert made[2] == ""
 
 
-def compared_one_by_one(
-    rows: list[dict[str, Any]], bits: int | None
-) -> list[tuple[float, str, str | None, float | None]]:
-    """quality, representative, kind and distance of each row: every pair of hashes is looked at."""
-    key = "image_sha256" if bits is None else "perceptual_hash"
-    first = sorted(rows, key=lambda row: (-row["width"] * row["height"], row["sample_id"], row["source_row"]))
+VERTICES = [[0.5 * (-1.0) ** (number >> axis & 1) for axis in range(4)] for number in range(16)]  # cosines 0, ±.5, ±1
+
+
+def bits_apart(left: str, right: str) -> int:
+    return (int(left, 16) ^ int(right, 16)).bit_count()
+
+
+def distances(
+    left: dict[str, Any], right: dict[str, Any], settings: DuplicateSettings
+) -> list[tuple[int, float, float]]:
+    """(kind, share, distance in its unit) by which two rows are near, the nearest first."""
+    found = []
+    if settings.perceptual_bits is not None:
+        bits = bits_apart(left["perceptual_hash"], right["perceptual_hash"])
+        found += [(1, bits / 64, bits)] if bits <= settings.perceptual_bits else []
+    if settings.pdq_bits is not None and left["pdq_hash"] and right["pdq_hash"]:
+        bits = bits_apart(left["pdq_hash"], right["pdq_hash"])
+        found += [(2, bits / 256, bits)] if bits <= settings.pdq_bits else []
+    for kind, name, least in ((3, "copy_descriptor", settings.copy_cosine), (4, "image_embedding", settings.cosine)):
+        if least is not None:
+            cosine = sum(one * other for one, other in zip(left[name], right[name], strict=True))
+            found += [(kind, 1 - cosine, 1 - cosine)] if cosine >= least else []
+    return sorted(found)
+
+
+def compared_one_by_one(rows: list[dict[str, Any]], settings: DuplicateSettings) -> list[tuple[Any, ...]]:
+    """quality, representative, kind and distance of each row: every pair is looked at."""
+    key = "image_sha256" if settings.perceptual_bits is None else "perceptual_hash"
+
+    def place(row: dict[str, Any]) -> tuple[Any, ...]:
+        prefer = float("-inf") if row.get("prefer") is None else row["prefer"]
+        return -prefer, -row["width"] * row["height"], row["sample_id"], row["number"]
+
+    first = sorted(rows, key=place)
     speaker = {row[key]: row for row in reversed(first)}  # the best of each key
     kept: list[dict[str, Any]] = []
     stands_for: dict[str, tuple[dict[str, Any], int]] = {}
     for row in first:
         if speaker[row[key]] is not row:
             continue
-        apart = [] if bits is None else [(int(row[key], 16) ^ int(one[key], 16)).bit_count() for one in kept]
-        nearest = min(apart, default=65)
-        if bits is not None and nearest <= bits:
-            stands_for[row[key]] = kept[apart.index(nearest)], nearest
+        near = [(*found[0][:2], at) for at, one in enumerate(kept) if (found := distances(row, one, settings))]
+        if near:
+            kind, _, at = min(near)
+            stands_for[row[key]] = kept[at], kind
         else:
             kept.append(row)
-            stands_for[row[key]] = row, 0
-    found = []
+            stands_for[row[key]] = row, 1
+    made: list[tuple[Any, ...]] = []
     for row in rows:
-        other, apart_by = stands_for[row[key]]
+        other, kind = stands_for[row[key]]
         if other is row:
-            found.append((1.0, row["sample_id"], None, None))
+            made.append((1.0, row["sample_id"], None, None))
+            continue
+        kind = 0 if row["image_sha256"] == other["image_sha256"] else kind
+        name = {3: "copy_descriptor", 4: "image_embedding"}.get(kind)
+        if kind == 0:
+            gap = 0.0
+        elif name is not None:
+            gap = 1 - sum(left * right for left, right in zip(row[name], other[name], strict=True))
         else:
-            is_exact = row["image_sha256"] == other["image_sha256"]
-            gap = 0.0 if is_exact else float(apart_by)
-            found.append((0.0, other["sample_id"], "exact" if is_exact else "perceptual", gap))
-    return found
+            name = {1: "perceptual_hash", 2: "pdq_hash"}[kind]
+            gap = float(bits_apart(row[name] or "0", other[name]))
+        made.append((0.0, other["sample_id"], KINDS[kind], gap))
+    return made
 
 
+SETTINGS = [
+    *(DuplicateSettings(perceptual_bits=bits) for bits in (None, 0, 1, 4)),
+    DuplicateSettings(perceptual_bits=1, prefer="signals.clip_score"),
+    DuplicateSettings(perceptual_bits=None, pdq_bits=1),
+    DuplicateSettings(perceptual_bits=0, pdq_bits=31, copy_cosine=1),
+    DuplicateSettings(perceptual_bits=None, cosine=0.5),
+    DuplicateSettings(perceptual_bits=1, pdq_bits=8, copy_cosine=0.5, cosine=0.5, prefer="signals.clip_score"),
+]
+NUMBERS = {
+    "shard": 2,
+    "sample": 40,
+    "file": 5,
+    "height": 2,
+    "bits": 4,
+    "pdq": 5,
+    "copy": 15,
+    "embedding": 15,
+    "score": 3,
+}
+
+
+@tried(max_examples=40)
 @given(
-    drawn=st.lists(
-        st.tuples(st.integers(0, 2), st.integers(0, 40), st.integers(0, 5), st.integers(1, 3), st.integers(0, 4)),
-        max_size=40,
-    ),
-    bits=st.sampled_from([None, 0, 1, 4]),
+    drawn=st.lists(st.fixed_dictionaries({name: st.integers(0, most) for name, most in NUMBERS.items()}), max_size=40),
+    settings=st.sampled_from(SETTINGS),
+    run_bytes=st.sampled_from([1, 500, 1 << 26]),
 )
-def test_shard_by_shard_it_is_what_looking_at_every_pair_gives(
-    drawn: list[tuple[int, int, int, int, int]], bits: int | None
+def test_shard_by_shard_and_on_disk_it_is_what_looking_at_every_pair_gives(
+    drawn: list[dict[str, int]], settings: DuplicateSettings, run_bytes: int
 ) -> None:
-    """Ties of pixels, ids in two shards, equal files, rows without an image, shards of one row and of none."""
-    parts, listed = [], []
+    """Ties of pixels and scores, ids in two shards, equal files, no image, no PDQ hash, shards of no or one row."""
+    kinds = {"prefer": pl.Float64, "copy_descriptor": pl.List(pl.Float32), "image_embedding": pl.List(pl.Float32)}
+    parts, listed = [], list[dict[str, Any]]()
     for shard in range(3):
-        mine = [one for one in drawn if one[0] == shard]
-        rows_here = [
-            (
-                f"{sample:032x}",
-                f"photos-{shard:06d}",
-                at,
-                f"file {file}" if file else None,
-                height + 1,
-                f"{2**hashed - 1:016x}",
-            )
-            for at, (_, sample, hashed, height, file) in enumerate(mine)
+        here = [
+            {
+                "sample_id": f"{one['sample']:032x}",
+                "shard": f"photos-{shard:06d}",
+                "source_row": at,
+                "image_sha256": f"file {one['file']}" if one["file"] else None,
+                "width": 10,
+                "height": one["height"] + 1,
+                "status": "kept",
+                "perceptual_hash": f"{2 ** one['bits'] - 1:016x}",
+                "pdq_hash": ["", pdq(), pdq(255), pdq(0, 255), pdq(*range(0, 248, 8)), pdq(*range(0, 256, 8))][
+                    one["pdq"]
+                ],
+                "copy_descriptor": VERTICES[one["copy"]],
+                "image_embedding": VERTICES[one["embedding"]],
+                "prefer": [None, 0.5, 1.5, -0.0][one["score"]],
+            }
+            for at, one in enumerate(one for one in drawn if one["shard"] == shard)
         ]
-        columns = dict.fromkeys(
-            ["sample_id", "shard", "source_row", "image_sha256", "height", "perceptual_hash"], pl.String
+        names = ["sample_id", "shard", "source_row", "image_sha256", "width", "height", "status", *settings.columns]
+        names += ["prefer"] if settings.prefer else []
+        table = pl.DataFrame(
+            [[row[name] for name in names] for row in here],
+            schema={
+                name: kinds.get(name, pl.Int64 if name in ("source_row", "width", "height") else pl.String)
+                for name in names
+            },
+            orient="row",
         )
-        table = pl.DataFrame(rows_here, schema=columns | {"source_row": pl.Int64, "height": pl.Int64}, orient="row")
         none = pl.lit(None, pl.String)
-        table = table.with_columns(width=10, status=pl.lit("kept"), reason=none, perceptual_hash_reason=none)
-        parts.append(table)
-        listed += [{**row, "source_row": len(listed) + at} for at, row in enumerate(table.iter_rows(named=True))]
-    found = duplicates_of(parts, DuplicateSettings(perceptual_bits=bits))
+        parts.append(table.with_columns(reason=none, **{f"{name}_reason": none for name in settings.columns}))
+        listed += [{**row, "number": len(listed) + at} for at, row in enumerate(table.iter_rows(named=True))]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("curation_assets.stages.fused.duplicates.RUN_BYTES", run_bytes)
+        patch.setattr("curation_assets.stages.fused.duplicates.READ_TOGETHER", run_bytes)
+        patch.setattr("curation_assets.stores.external_sort.MARKS", min(run_bytes, 256))  # 1: every row is a stretch
+        found = duplicates_of(parts, settings)
     assert found["sample_id"].to_list() == [row["sample_id"] for row in listed]
-    has_image = [row for row in listed if row["image_sha256"] is not None]
-    slow = compared_one_by_one(has_image, bits)
+    slow = compared_one_by_one([row for row in listed if row["image_sha256"] is not None], settings)
     columns = ("quality", "representative", "kind", "distance")
     assert found.filter(pl.col("reason").is_null()).select(columns).rows() == slow
     assert set(found.filter(pl.col("reason").is_not_null()).select(*columns, "reason").rows()) <= {
         (None,) * 4 + ("no_image",)
     }
+
+
+def test_vectors_of_many_rows_are_compared_cluster_by_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five directions, which k-means tells apart: the same as all pairs."""
+    table = pl.concat([rows(5, image_embedding=VERTICES[:5])] * 8).with_columns(
+        pl.int_range(pl.len()).map_elements("{:032x}".format, pl.String).alias("sample_id"),
+        pl.int_range(pl.len()).map_elements("file {}".format, pl.String).alias("image_sha256"),
+    )
+    settings = DuplicateSettings(perceptual_bits=None, cosine=0.9)
+    whole = duplicates_of(table, settings)
+    assert whole["quality"].sum() == 5
+    monkeypatch.setattr("curation_assets.stages.fused.duplicates.CLUSTERED_FROM", 9)
+    monkeypatch.setattr("curation_assets.stages.fused.duplicates.RUN_BYTES", 1)
+    assert duplicates_of(table, settings).equals(whole)
+
+
+def test_equal_hashes_are_compared_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """2,000 blank images make no more pairs than images."""
+    compared = []
+
+    def counted(leader: np.ndarray, later: np.ndarray, earlier: np.ndarray) -> np.ndarray:
+        compared.append(len(later))
+        return choose_representatives(leader, later, earlier)
+
+    monkeypatch.setattr("curation_assets.stages.fused.duplicates.choose_representatives", counted)
+    table = pl.DataFrame({"number": range(2000)}).select(
+        pl.col("number").map_elements("{:032x}".format, pl.String).alias("sample_id"),
+        pl.col("number").map_elements("file {}".format, pl.String).alias("image_sha256"),
+        pl.lit("kept").alias("status"),
+        pl.lit("photos-000000").alias("shard"),
+        pl.col("number").alias("source_row"),
+        pl.lit(10).alias("width"),
+        pl.lit(10).alias("height"),
+        pl.lit("0" * 16).alias("perceptual_hash"),
+        pl.lit(pdq()).alias("pdq_hash"),
+        *(pl.lit(None, pl.String).alias(name) for name in ("reason", "perceptual_hash_reason", "pdq_hash_reason")),
+    )
+    for settings in (DuplicateSettings(pdq_bits=31), DuplicateSettings(perceptual_bits=None, pdq_bits=31)):
+        assert duplicates_of(table, settings)["quality"].sum() == 1
+    assert compared == [1999]
 
 
 def test_the_table_is_written_without_its_rows_in_memory(tmp_path: Path) -> None:

@@ -1,11 +1,11 @@
 """fused/duplicates: exact, perceptual and semantic near-duplicates of the pool, with the sample kept for each.
 
-Any two samples may be near, so hashes, ids and pairs are in memory, as numbers: some 160 bytes a row with hashes alone
-(between 400,000 and 1.2 million rows; .05 ms of CPU each at 400,000, growing with the rows). All else is read and
-written shard by shard, vectors lie in a file: 2 GiB hold 13 million rows.
+Rows are sorted on disk, the one to keep first first; hashes by some of their bits, one set of bits after the other
+(docs/decisions/0089); vectors lie in a file, one cluster is looked at after the other. In memory are, of each row, who
+stands for it and why: 5 bytes.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from curation_assets.core.progress import ProgressReporter, Silent
 from curation_assets.core.table_names import NEAR_DUPLICATES, SAMPLES, table_of
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.options import DuplicateSettings, FlowOptions
@@ -20,14 +21,14 @@ from curation_assets.flow.table import Shown, Table
 from curation_assets.methods import lower_is_better, oriented
 from curation_assets.numeric.clusters import fit_centroids, nearest_centroid
 from curation_assets.numeric.identity import u64_of_hex, unit_interval_of
-from curation_assets.numeric.near_duplicates import cosine_pairs, hamming_pairs, representatives
-from curation_assets.numeric.sorting import argsort, inverse, positions, stretches
+from curation_assets.numeric.near_duplicates import bands_of, choose_representatives, cosine_pairs, pairs_in_band
+from curation_assets.numeric.sorting import ordinals, position_type, stretches
 from curation_assets.scoring.derived import vectors_of
 from curation_assets.scoring.upstream import upstream_reason
-from curation_assets.selection.rows import Texts
-from curation_assets.stores.arrays import VectorFile
+from curation_assets.stores.arrays import ArrayFile
 from curation_assets.stores.atomic import remove_path
 from curation_assets.stores.columns import uid_texts
+from curation_assets.stores.external_sort import ExternalSort
 from curation_assets.stores.parquet import read_parquet, scan_parquet
 
 CLUSTERED_FROM = 20_000  # images: below, all pairs are compared
@@ -35,7 +36,14 @@ CLUSTERED_FROM = 20_000  # images: below, all pairs are compared
 PDQ, COPY, SEMANTIC = 1.0, 2.0, 3.0
 KINDS = ("exact", "perceptual", "pdq", "copy", "semantic")
 ROWS_PER_CENTRE = 1000  # images per centroid, for keep: hard and easy
-ROWS_AT_ONCE = 8192  # vectors that are in memory together
+ROWS_AT_ONCE = 8192  # vectors, or rows of a file in any order, that are in memory together
+RUN_BYTES = 1 << 26  # of rows that are sorted: two or three sorts go on at once
+READ_TOGETHER = 1 << 18  # rows of a file, in their order
+SAMPLED = 4096  # hashes that tell how many agree in a band
+PDQ_WORDS = ["pdq0", "pdq1", "pdq2", "pdq3"]
+VECTORS = ("copy_descriptor", "image_embedding")
+#: A row that another one stands for: its position among those compared, that one's id, the code of KINDS.
+DROPPED = {"row": pl.UInt64, "high": pl.UInt64, "low": pl.UInt64, "kind": pl.Int8, "distance": pl.Float64}
 
 
 def tables(ctx: PoolContext) -> Iterator[Table]:
@@ -77,7 +85,7 @@ def _duplicates(ctx: PoolContext, settings: DuplicateSettings) -> pl.LazyFrame:
     remove_path(scratch)
     scratch.mkdir(parents=True)
     paths: list[Path] = []
-    for part in find_duplicates(_read_shards(ctx, settings), settings, scratch):
+    for part in find_duplicates(_read_shards(ctx, settings), settings, scratch, ctx.progress):
         paths.append(scratch / f"duplicates-{len(paths):06d}.parquet")
         part.write_parquet(paths[-1], compression="lz4")
     return scan_parquet(paths)
@@ -101,23 +109,41 @@ def _read_shards(ctx: PoolContext, settings: DuplicateSettings) -> Iterator[pl.D
 
 @dataclass
 class _Compared:
-    """The rows that are compared, (M,) each, in numbers: some 50 bytes a row; their vectors lie in files."""
+    """The N rows that are compared, the one to keep first first: numbers of them in a file, vectors in others."""
 
-    uid: np.ndarray  # (M, 2) uint64
-    sha: np.ndarray  # (M, 2) uint64, the first 128 bits
-    hashes: np.ndarray  # (M,) uint64 or (0,)
-    pdq: np.ndarray  # (M, 4) uint64 or (0, 4)
-    has_pdq: np.ndarray  # (M,) bool or (0,)
-    pixels: np.ndarray  # (M,) int64
-    prefer: np.ndarray | None  # (M,) float64, the higher the sooner kept
-    vectors: dict[str, VectorFile]
+    scratch: Path
+    progress: ProgressReporter
+    columns: list[str]  # of `numbers`
+    numbers: ArrayFile  # (N, C) uint64
+    vectors: dict[str, ArrayFile]  # (N, D) float32, at the position that `numbers` has as `row`
+    leader: np.ndarray  # (N,) who stands for each row
+    kind: np.ndarray  # (N,) int8, code of KINDS by which a row is near its leader; 0 where both have one key
 
-    def __len__(self) -> int:
-        return len(self.uid)
+    def sorted(self, *by: str) -> ExternalSort:
+        """For rows of other columns, without any yet."""
+        return _sort(by, self.scratch)
+
+    def ranks(self, part: slice) -> np.ndarray:
+        """Positions in the order of these rows."""
+        return np.arange(part.start, part.stop, dtype=self.leader.dtype)
+
+    def typed(self, ranks: np.ndarray) -> np.ndarray:
+        """Positions as those of `leader`."""
+        return ranks.astype(self.leader.dtype)
+
+    def at(self, rows: np.ndarray | slice) -> pl.DataFrame:
+        """Numbers of some rows."""
+        found = pl.DataFrame(self.numbers.array[rows], schema=self.columns)
+        self.numbers.forget()
+        return found
+
+
+def _sort(by: Sequence[str], scratch: Path) -> ExternalSort:
+    return ExternalSort(by, scratch, RUN_BYTES)
 
 
 def find_duplicates(
-    parts: Iterable[pl.DataFrame], settings: DuplicateSettings, scratch: Path
+    parts: Iterable[pl.DataFrame], settings: DuplicateSettings, scratch: Path, progress: ProgressReporter | None = None
 ) -> Iterator[pl.DataFrame]:
     """One row per row, in order: sample_id, shard, source_row, quality, representative, kind, distance, reason.
 
@@ -127,44 +153,35 @@ def find_duplicates(
     1 − cosine (copy, semantic). Rows and vectors lie in the folder `scratch` meanwhile.
     """
     paths: list[Path] = []
-    rows = _compared(_kept_on_disk(parts, settings, scratch, paths), settings, scratch)
-    order = _best_first(rows)  # (M,)
-    rank = inverse(order)
-    # Items are groups of equal keys, each spoken for by its best member: thousands of blank images are one item.
-    item_of = _items(rows.hashes if settings.perceptual_bits is not None else rows.sha)  # (M,)
-    best = np.zeros(int(item_of.max(initial=-1)) + 1, dtype=order.dtype)  # (I,) row of each item
-    best[item_of[order[::-1]]] = order[::-1]  # the first in the order is written last
-    pairs, distances = _pairs(rows, best, settings, rank[best], scratch)
-    chosen, apart = representatives(np.argsort(rank[best], kind="stable"), pairs, distances)
-    del pairs, distances, order, rank
-    leader = best[chosen[item_of]]  # (M,) row that stands for each
-    dropped = positions(leader != np.arange(len(leader), dtype=leader.dtype))
-    kind, distance = _kinds(rows, dropped, leader, apart, item_of)
-    del item_of, apart, chosen, best
-    start = 0
+    rows = _kept_on_disk(parts, settings, scratch, paths)
+    dropped = _dropped(rows, settings, scratch, progress or Silent()).stretches()
+    waiting, stop = pl.DataFrame(schema=DROPPED), 0
     for path in paths:
         frame = read_parquet(path)
         compared = frame["reason"].is_null().arg_true()
-        stop = start + len(compared)
-        ids = rows.uid[leader[start:stop]]
-        of_part = slice(*np.searchsorted(dropped, [start, stop]))
-        place = (dropped[of_part] - start).astype(np.intp)
-        codes, apart = np.full(len(compared), -1, dtype=np.int8), np.full(len(compared), np.nan)
-        codes[place], apart[place] = kind[of_part], distance[of_part]
-        duplicates = pl.DataFrame(
-            {
-                "row": compared,
-                "quality": (codes < 0).astype(np.float64),
-                "representative": uid_texts(ids[:, 0], ids[:, 1]),
-                "kind": Texts(codes, list(KINDS)).series("kind").cast(pl.String),
-                "distance": pl.Series(apart, dtype=pl.Float64).fill_nan(None),
-            }
+        start, stop = stop, stop + len(compared)
+        while not (waiting.height and waiting["row"][-1] >= stop) and (more := next(dropped, None)) is not None:
+            waiting = pl.concat([waiting, more])
+        size = waiting["row"].search_sorted(stop)
+        mine, waiting = waiting[:size], waiting[size:]
+        found = mine.select(
+            compared.gather(mine["row"] - start).alias("row"),
+            uid_texts(mine["high"], mine["low"]).alias("representative"),
+            pl.col("kind").replace_strict(range(len(KINDS)), KINDS, return_dtype=pl.String),
+            "distance",
         )
-        joined = frame.with_row_index("row").join(duplicates, on="row", how="left", maintain_order="left")
+        joined = frame.with_row_index("row").join(found, on="row", how="left", maintain_order="left")
+        is_compared = pl.col("reason").is_null()
         yield joined.select(
-            "sample_id", "shard", "source_row", "quality", "representative", "kind", "distance", "reason"
+            "sample_id",
+            "shard",
+            "source_row",
+            pl.when(is_compared).then(pl.col("kind").is_null().cast(pl.Float64)).alias("quality"),
+            pl.when(is_compared).then(pl.coalesce("representative", "sample_id")).alias("representative"),
+            "kind",
+            "distance",
+            "reason",
         )
-        start = stop
 
 
 def _kept_on_disk(
@@ -186,42 +203,92 @@ def _kept_on_disk(
         yield judged.filter(pl.col("reason").is_null())
 
 
-def _compared(parts: Iterable[pl.DataFrame], settings: DuplicateSettings, scratch: Path) -> _Compared:
-    vectors: dict[str, VectorFile] = {
-        name: VectorFile(scratch / f"{name}.f32")
-        for name in ("copy_descriptor", "image_embedding")
-        if name in settings.columns
-    }
-    found: dict[str, list[np.ndarray]] = {
-        name: [np.zeros(shape, dtype)]
-        for name, shape, dtype in (
-            ("uid", (0, 2), np.uint64), ("sha", (0, 2), np.uint64), ("hashes", 0, np.uint64),
-            ("pdq", (0, 4), np.uint64), ("has_pdq", 0, bool), ("pixels", 0, np.int64), ("prefer", 0, np.float64),
-        )
-    }  # fmt: skip
-    for of in (part for part in parts if part.height):
-        found["uid"].append(_words(of["sample_id"], 32))
-        found["sha"].append(_words(of["image_sha256"], 64)[:, :2])
-        pixels = of.select(pl.col("width").cast(pl.Int64) * pl.col("height")).to_series()
-        found["pixels"].append(pixels.fill_null(np.iinfo(np.int64).max).to_numpy())
-        if settings.perceptual_bits is not None:
-            found["hashes"].append(_words(of["perceptual_hash"], 16)[:, 0])
-        if settings.pdq_bits is not None:
-            has_pdq = (of["pdq_hash"].str.len_chars() == 64).fill_null(False)
-            found["has_pdq"].append(has_pdq.to_numpy())
-            found["pdq"].append(
-                _words(pl.select(pl.when(has_pdq).then(of["pdq_hash"]).otherwise(pl.lit("0" * 64))).to_series(), 64)
-            )
-        if settings.keep == "random":
-            found["prefer"].append(np.array([unit_interval_of(one, "duplicates") for one in of["sample_id"]]))
-        elif "prefer" in of.columns:
-            found["prefer"].append(of["prefer"].cast(pl.Float64).fill_null(float("-inf")).to_numpy())
+def _dropped(
+    parts: Iterable[pl.DataFrame], settings: DuplicateSettings, scratch: Path, progress: ProgressReporter
+) -> ExternalSort:
+    """The rows of DROPPED, by position."""
+    vectors = {name: ArrayFile(scratch / f"{name}.f32", np.float32) for name in VECTORS if name in settings.columns}
+    rows = _best_first(parts, settings, vectors, scratch, progress)
+    if not len(rows.leader):
+        return rows.sorted("row")
+    keys = ["hash"] if settings.perceptual_bits is not None else ["sha_high", "sha_low"]
+    by_key = rows.sorted(*keys, "rank")
+    for part in stretches(len(rows.leader), READ_TOGETHER):
+        by_key.add(rows.at(part).select(*keys, "row").with_columns(rank=rows.ranks(part)))
+    # Items are groups of equal keys, each spoken for by its best member: thousands of blank images are one item.
+    items = ArrayFile(scratch / "items.u64", np.uint64)  # (I, 1 + K) its best row, its key; in order of keys
+    of_items = {name: ArrayFile(scratch / f"items_{name}.f32", np.float32) for name in vectors}
+    for stretch, is_best, best in _grouped(by_key, keys):
+        rows.leader[stretch["rank"].to_numpy()] = best
+        bests = stretch.filter(is_best)
+        items.append(bests.select(pl.col("rank").cast(pl.UInt64), *keys).to_numpy())
         for name, file in vectors.items():
-            file.append(vectors_of(of[name]))
-    whole: dict[str, Any] = {name: np.concatenate(found.pop(name)) for name in list(found)}
-    if len(whole["prefer"]) < len(whole["uid"]):
-        whole["prefer"] = _preference(vectors, settings) if settings.keep in ("hard", "easy") else None
-    return _Compared(**whole, vectors=vectors)
+            for part in stretches(bests.height, ROWS_AT_ONCE):
+                of_items[name].append(file.array[bests["row"][part].to_numpy()])
+                file.forget()
+    by_later = rows.sorted("later", "gap", "earlier")
+    for one, other, gap in _pairs(rows, items, of_items, settings):
+        by_later.add(pl.DataFrame({"later": np.maximum(one, other), "gap": gap, "earlier": np.minimum(one, other)}))
+    for pairs in by_later.stretches():
+        later, gap, earlier = (column.to_numpy() for column in pairs)
+        chosen = choose_representatives(rows.leader, later, earlier)
+        rows.kind[later[chosen]] = np.floor(gap[chosen]) + 1
+    return _judged(rows)
+
+
+def _best_first(
+    parts: Iterable[pl.DataFrame],
+    settings: DuplicateSettings,
+    vectors: dict[str, ArrayFile],
+    scratch: Path,
+    progress: ProgressReporter,
+) -> _Compared:
+    paths: list[Path] = []
+    for part in (part for part in parts if part.height):
+        for name, file in vectors.items():
+            file.append(vectors_of(part[name]))
+        paths.append(scratch / f"numbers-{len(paths):06d}.parquet")
+        _numbers(part, settings).write_parquet(paths[-1], compression="lz4")
+    nearness = _nearness(vectors["image_embedding"], scratch) if settings.keep in ("hard", "easy") else None
+    ordered, count = _sort(["disliked", "small", "high", "low", "row"], scratch), 0
+    for path in paths:
+        part = read_parquet(path)
+        if nearness is not None:
+            near = nearness.array[count : count + part.height, 0]
+            part = part.with_columns(disliked=~ordinals(-near if settings.keep == "hard" else near))
+        ordered.add(part.with_columns(row=pl.int_range(count, count + part.height, dtype=pl.UInt64)))
+        count += part.height
+    numbers = ArrayFile(scratch / "numbers.u64", np.uint64)
+    columns = ["row", "high", "low", "sha_high", "sha_low"]
+    columns += ["hash"] if settings.perceptual_bits is not None else []
+    columns += ["has_pdq", *PDQ_WORDS] if settings.pdq_bits is not None else []
+    for stretch in ordered.stretches():
+        numbers.append(stretch.select(columns).to_numpy())
+    leader, kind = np.arange(count, dtype=position_type(count)), np.zeros(count, dtype=np.int8)
+    return _Compared(scratch, progress, columns, numbers, vectors, leader, kind)
+
+
+def _numbers(of: pl.DataFrame, settings: DuplicateSettings) -> pl.DataFrame:
+    """What is compared of rows, and how late they are kept, uint64 each; no vectors."""
+    pixels = of.select(pl.col("width").cast(pl.Int64) * pl.col("height")).to_series()
+    most = np.iinfo(np.int64).max
+    columns = {"small": most - pixels.fill_null(most).to_numpy()}
+    columns |= zip(("high", "low"), _words(of["sample_id"], 32).T, strict=True)
+    columns |= zip(("sha_high", "sha_low"), _words(of["image_sha256"], 64).T[:2], strict=True)
+    if settings.perceptual_bits is not None:
+        columns["hash"] = _words(of["perceptual_hash"], 16)[:, 0]
+    if settings.pdq_bits is not None:
+        has_pdq = (of["pdq_hash"].str.len_chars() == 64).fill_null(False)
+        columns["has_pdq"] = has_pdq.to_numpy()
+        texts = pl.select(pl.when(has_pdq).then(of["pdq_hash"]).otherwise(pl.lit("0" * 64))).to_series()
+        columns |= zip(PDQ_WORDS, _words(texts, 64).T, strict=True)
+    prefer = np.zeros(of.height)
+    if settings.keep == "random":
+        prefer = np.array([unit_interval_of(one, "duplicates") for one in of["sample_id"]], dtype=np.float64)
+    elif "prefer" in of.columns:
+        prefer = of["prefer"].cast(pl.Float64).fill_null(float("-inf")).to_numpy()
+    columns["disliked"] = ~ordinals(prefer)
+    return pl.DataFrame({name: column.astype(np.uint64) for name, column in columns.items()})
 
 
 def _words(texts: pl.Series, digits: int) -> np.ndarray:
@@ -232,133 +299,157 @@ def _words(texts: pl.Series, digits: int) -> np.ndarray:
     return u64_of_hex(np.frombuffer(letters, np.uint8).reshape(len(texts), digits))
 
 
-def _preference(vectors: Mapping[str, VectorFile], settings: DuplicateSettings) -> np.ndarray:
-    """(M,) the higher the sooner kept; hard, easy: SemDeDup's choice, far from or near to the centroid of the image's
-    cluster (Abbas et al. 2023 §3).
+def _nearness(vectors: ArrayFile, scratch: Path) -> ArrayFile:
+    """(M, 1) float64 cosine of each vector and the centroid of its cluster, by which SemDeDup keeps (Abbas et al. 2023
+    §3).
     """
-    of = vectors["image_embedding"].array
-    centroids = fit_centroids(of, len(of) // ROWS_PER_CENTRE + 1)
-    label = nearest_centroid(of, centroids)
-    near = np.empty(len(of))
-    for part in stretches(len(of)):
-        near[part] = np.einsum("nd,nd->n", of[part], centroids[label[part]], dtype=np.float64)
-    vectors["image_embedding"].forget()
-    return -near if settings.keep == "hard" else near
+    of, nearness = vectors.array, ArrayFile(scratch / "nearness.f64", np.float64)
+    if len(of):
+        centroids = fit_centroids(of, len(of) // ROWS_PER_CENTRE + 1)
+        for part in stretches(len(of)):
+            label = nearest_centroid(of[part], centroids)
+            near = np.einsum("nd,nd->n", of[part], centroids[label], dtype=np.float64)
+            nearness.append(near[:, None])
+            vectors.forget()
+    return nearness
 
 
-def _best_first(rows: _Compared) -> np.ndarray:
-    """(M,) rows, the one to keep first. The columns that only this needs are freed."""
-    columns = {} if rows.prefer is None else {"prefer": rows.prefer}
-    columns |= {"pixels": rows.pixels, "high": rows.uid[:, 0], "low": rows.uid[:, 1]}
-    is_descending = [name in ("prefer", "pixels") for name in columns]
-    frame = pl.DataFrame(columns)
-    rows.prefer, rows.pixels = None, rows.pixels[:0]
-    return (
-        frame.select(pl.arg_sort_by(list(columns), descending=is_descending, maintain_order=True))
-        .to_series()
-        .to_numpy()
-    )
+def _grouped(ordered: ExternalSort, keys: Sequence[str]) -> Iterator[tuple[pl.DataFrame, np.ndarray, np.ndarray]]:
+    """Rows sorted by `keys` and rank, in stretches: of each, whether it is the first with its keys, and the rank of the
+    first.
+    """
+    last, rank = None, np.zeros(1, dtype=np.uint32)
+    for stretch in ordered.stretches():
+        key, own = stretch.select(keys).to_numpy(), stretch["rank"].to_numpy()
+        is_first = np.append(last is None or (key[0] != last).any(), (key[1:] != key[:-1]).any(axis=1))
+        first = np.append(rank[-1:], own[is_first])[np.cumsum(is_first)]
+        yield stretch, is_first, first
+        last, rank = key[-1], first
 
 
-def _items(keys: np.ndarray) -> np.ndarray:
-    """(M,) or (M, 2) uint64 → (M,) number of each row's key among the different ones, in order."""
-    order = np.lexsort(keys.T[::-1]) if keys.ndim == 2 else argsort(keys)
-    ordered = keys[order]
-    is_new = np.ones(len(keys), dtype=bool)
-    is_new[1:] = ordered[1:] != ordered[:-1] if keys.ndim == 1 else (ordered[1:] != ordered[:-1]).any(axis=1)
-    number = np.empty(len(keys), dtype=np.int32 if len(keys) < 1 << 31 else np.int64)
-    number[order] = np.cumsum(is_new, dtype=number.dtype) - 1
-    return number
+Pairs = tuple[np.ndarray, np.ndarray, np.ndarray]  # (P,), (P,) ranks, (P,) float64 distance
 
 
 def _pairs(
-    rows: _Compared, best: np.ndarray, settings: DuplicateSettings, rank: np.ndarray, scratch: Path
-) -> tuple[np.ndarray, np.ndarray]:
-    """Close pairs of items, each pair once with its smaller distance; semantic distances lie beyond all others.
-
-    (I,) `best` row of each item and (I,) its `rank`.
-    """
-    pairs, distances = [np.zeros((0, 2), np.int64)], [np.zeros(0)]
-    if settings.perceptual_bits is not None and len(best):
-        close, bits = hamming_pairs(rows.hashes[best], settings.perceptual_bits)
-        pairs.append(close)
-        distances.append(bits / 64.0)
-    if settings.pdq_bits is not None and len(best):
-        close, bits = _pdq_pairs(rows.pdq[best], rows.has_pdq[best], settings.pdq_bits, rank)
-        pairs.append(close)
-        distances.append(bits / 256.0 + PDQ)
+    rows: _Compared, items: ArrayFile, vectors: Mapping[str, ArrayFile], settings: DuplicateSettings
+) -> Iterator[Pairs]:
+    """Close pairs of items, some of them again with a larger distance; semantic distances lie beyond all others."""
+    if settings.perceptual_bits is not None:
+        for one, other, bits in _close_hashes(rows, items, settings.perceptual_bits):
+            yield one, other, bits / 64.0
+    if settings.pdq_bits is not None:
+        for one, other, bits in _close_pdq(rows, settings.pdq_bits):
+            yield one, other, bits / 256.0 + PDQ
     for column, min_cosine, offset in (
         ("copy_descriptor", settings.copy_cosine, COPY),
         ("image_embedding", settings.cosine, SEMANTIC),
     ):
-        if min_cosine is not None and len(best):
-            of_items = VectorFile(scratch / f"items_{column}.f32")
-            for part in stretches(len(best), ROWS_AT_ONCE):
-                of_items.append(rows.vectors[column].array[best[part]])
-            rows.vectors[column].forget()
-            close, apart = _vector_pairs(of_items, min_cosine)
-            pairs.append(close)
-            distances.append(apart + offset)
-    both, apart = np.concatenate(pairs), np.concatenate(distances)
-    order = np.lexsort((apart, both[:, 1], both[:, 0]))
-    both, apart = both[order], apart[order]
-    is_first = np.ones(len(both), dtype=bool)
-    is_first[1:] = (both[1:] != both[:-1]).any(axis=1)
-    return both[is_first], apart[is_first]
+        if min_cosine is not None:
+            for one, other, apart in _close_vectors(rows, items, vectors[column], min_cosine):
+                yield one, other, apart + offset
 
 
-def _vector_pairs(file: VectorFile, min_cosine: float) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs of unit vectors and 1 − cosine: all of few items, of many those within one cluster of k-means."""
-    vectors, clusters = file.array, None
-    if len(vectors) > CLUSTERED_FROM:
-        clusters = nearest_centroid(vectors, fit_centroids(vectors, len(vectors) // CLUSTERED_FROM + 1))
-        file.forget()
-    return cosine_pairs(vectors, min_cosine, clusters, file.forget)
+def _close_hashes(rows: _Compared, file: ArrayFile, max_distance: int) -> Iterator[Pairs]:
+    """Pairs of hashes that differ in at most so many bits. `file` (H, 1 + W): rank and words, all hashes different."""
+    of, columns = file.array, [f"word{number}" for number in range(file.array.shape[1] - 1)]
+    if len(of) < 2:
+        return
+    bands = bands_of(of[:: -(-len(of) // SAMPLED), 1:], len(of), max_distance)
+    with rows.progress.task("near-duplicates: bands of hashes compared", len(bands)) as advance:
+        for number, (word, mask) in enumerate(bands):
+            by_band = rows.sorted("band")
+            for part in stretches(len(of), READ_TOGETHER):
+                words = pl.DataFrame(of[part], schema=["rank", *columns])
+                by_band.add(words.with_columns(band=of[part, 1 + word] & mask))
+                file.forget()
+            for stretch in by_band.stretches():
+                rank = stretch["rank"].to_numpy()
+                for left, right, bits in pairs_in_band(stretch.select(columns).to_numpy(), bands, number, max_distance):
+                    yield rows.typed(rank[left]), rows.typed(rank[right]), bits
+            advance(1)
 
 
-def _pdq_pairs(
-    hashes: np.ndarray, is_there: np.ndarray, max_distance: int, rank: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs of items whose PDQ hashes (I, 4) are near, and their bits; an item without a hash is near nobody.
+def _close_pdq(rows: _Compared, max_distance: int) -> Iterator[Pairs]:
+    """Pairs of items whose PDQ hashes are near; an item without a hash is near nobody.
 
-    Of items with one hash the best by `rank` speaks for all: a pair with it is enough, as only it may be kept.
+    Of items with one hash the best speaks for all: a pair with it is enough, as only it may be kept.
     """
-    there = np.flatnonzero(is_there)
-    if not len(there):
-        return np.zeros((0, 2), np.int64), np.zeros(0)
-    there = there[np.argsort(rank[there], kind="stable")]
-    hashes, best, hash_of = np.unique(hashes[there], axis=0, return_index=True, return_inverse=True)
-    hash_of = hash_of.ravel()
-    close, bits = hamming_pairs(hashes, max_distance)  # of different hashes
-    by_hash = np.argsort(hash_of, kind="stable")
-    bounds = np.searchsorted(hash_of[by_hash], np.arange(len(hashes) + 1))
-    pairs, distances = [np.stack([there[best][hash_of], there], axis=1)], [np.zeros(len(there))]
-    for (left, right), bit in zip(close.tolist(), bits.tolist(), strict=True):
-        for one, other in ((left, right), (right, left)):
-            members = there[by_hash[bounds[other] : bounds[other + 1]]]
-            pairs.append(np.stack([np.full(len(members), there[best[one]]), members], axis=1))
-            distances.append(np.full(len(members), bit))
-    every, apart = np.sort(np.concatenate(pairs), axis=1), np.concatenate(distances)
-    is_pair = every[:, 0] != every[:, 1]
-    return every[is_pair], apart[is_pair]
+    by_hash = rows.sorted(*PDQ_WORDS, "rank")
+    for part in stretches(len(rows.leader), READ_TOGETHER):
+        ranks = rows.ranks(part)
+        numbers = rows.at(part)
+        is_compared = (numbers["has_pdq"] == 1) & pl.Series(rows.leader[part] == ranks)
+        by_hash.add(numbers.select(PDQ_WORDS).with_columns(rank=ranks).filter(is_compared))
+    hashes = ArrayFile(rows.scratch / "pdq.u64", np.uint64)
+    both = rows.sorted("best")  # of a best item: what else has its hash (bits -1), and the bests of near hashes
+    for stretch, is_best, best in _grouped(by_hash, PDQ_WORDS):
+        hashes.append(stretch.filter(is_best).select(pl.col("rank").cast(pl.UInt64), *PDQ_WORDS).to_numpy())
+        rank, best = stretch["rank"].to_numpy()[~is_best], best[~is_best]
+        both.add(pl.DataFrame({"best": best, "other": rank, "bits": np.full(len(rank), -1)}))
+        yield rank, best, np.zeros(len(rank))
+    for one, other, bits in _close_hashes(rows, hashes, max_distance):
+        yield one, other, bits
+        for best, near in ((one, other), (other, one)):
+            both.add(pl.DataFrame({"best": best, "other": near, "bits": bits}))
+    for stretch in both.stretches():
+        is_member = pl.col("bits") < 0
+        found = stretch.filter(is_member).drop("bits").join(stretch.filter(~is_member), on="best", suffix="_near")
+        yield found["other"].to_numpy(), found["other_near"].to_numpy(), found["bits"].to_numpy()
 
 
-def _kinds(
-    rows: _Compared, dropped: np.ndarray, leader: np.ndarray, apart: np.ndarray, item_of: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """(D,) `dropped` rows, (M,) `leader` and `item_of`, (I,) `apart` → (D,) code of KINDS and distance in its unit."""
-    kind, distance = np.zeros(len(dropped), dtype=np.int8), np.zeros(len(dropped))
-    for part in stretches(len(dropped)):
-        mine, other = dropped[part], leader[dropped[part]]
-        gap = apart[item_of[mine]]
-        is_exact = (rows.sha[mine] == rows.sha[other]).all(axis=1)
-        kind[part] = found = np.select([is_exact, gap < PDQ, gap < COPY, gap < SEMANTIC], range(4), len(KINDS) - 1)
-        for name, hashes in (("perceptual", rows.hashes[:, None]), ("pdq", rows.pdq)):
-            near = np.flatnonzero(found == KINDS.index(name))
-            bits = np.bitwise_count(hashes[mine[near]] ^ hashes[other[near]])
-            distance[part][near] = bits.sum(axis=1, dtype=np.int64)
-        for name, column in (("copy", "copy_descriptor"), ("semantic", "image_embedding")):
-            for at in np.flatnonzero(found == KINDS.index(name)).tolist():
-                vectors = rows.vectors[column].array
-                distance[part][at] = max(0.0, 1.0 - float(vectors[mine[at]] @ vectors[other[at]]))
-    return kind, distance
+def _close_vectors(rows: _Compared, items: ArrayFile, file: ArrayFile, min_cosine: float) -> Iterator[Pairs]:
+    """Pairs of unit vectors of items and 1 − cosine: all of few items, of many those within one cluster of k-means."""
+    vectors, count = file.array, len(file.array)
+    clusters = rows.sorted("cluster")
+    centroids = fit_centroids(vectors, count // CLUSTERED_FROM + 1) if count > CLUSTERED_FROM else None
+    for part in stretches(count, ROWS_AT_ONCE):
+        item = np.arange(part.start, part.stop)
+        label = np.zeros(len(item), dtype=np.int64) if centroids is None else nearest_centroid(vectors[part], centroids)
+        clusters.add(pl.DataFrame({"cluster": label, "item": item}))
+        file.forget()
+    with rows.progress.task("near-duplicates: vectors compared", count) as advance:
+        for stretch in clusters.stretches():
+            for _, cluster in stretch.sort("cluster", "item").group_by("cluster", maintain_order=True):
+                item = cluster["item"].to_numpy()
+                rank = rows.typed(items.array[item, 0])
+                items.forget()
+                for left, right, apart in cosine_pairs(vectors, item, min_cosine, file.forget):
+                    yield rank[left], rank[right], apart
+                advance(len(item))
+
+
+def _judged(rows: _Compared) -> ExternalSort:
+    """The rows of DROPPED. Those of one leader are looked at together, so that the file is read from front to back."""
+    by_leader = rows.sorted("leader")
+    for part in stretches(len(rows.leader), READ_TOGETHER):
+        mine = np.flatnonzero(rows.leader[part] != rows.ranks(part)) + part.start
+        item = rows.leader[mine]  # of an item its leader
+        kind = np.where(rows.kind[mine] > 0, rows.kind[mine], np.maximum(rows.kind[item], KINDS.index("perceptual")))
+        by_leader.add(rows.at(mine).with_columns(leader=rows.leader[item], kind=kind))
+    by_row = rows.sorted("row")
+    for stretch in by_leader.stretches():
+        for part in stretches(stretch.height, ROWS_AT_ONCE):
+            mine = stretch[part]
+            by_row.add(_apart(mine, rows.at(mine["leader"].to_numpy()), rows.vectors))
+    return by_row
+
+
+def _apart(mine: pl.DataFrame, other: pl.DataFrame, vectors: Mapping[str, ArrayFile]) -> pl.DataFrame:
+    """`mine` rows, of `kind` where they are not the same file, and the `other` row of each → DROPPED."""
+    is_exact = (mine["sha_high"] == other["sha_high"]) & (mine["sha_low"] == other["sha_low"])
+    kind = np.where(is_exact, 0, mine["kind"].to_numpy()).astype(np.int8)
+    distance = np.zeros(len(kind))
+    for name, columns in (("perceptual", ["hash"]), ("pdq", PDQ_WORDS)):
+        near = np.flatnonzero(kind == KINDS.index(name))
+        if len(near):
+            left, right = (of.select(columns).to_numpy()[near] for of in (mine, other))
+            distance[near] = np.bitwise_count(left ^ right).sum(axis=1, dtype=np.int64)
+    for name, column in (("copy", "copy_descriptor"), ("semantic", "image_embedding")):
+        for at in np.flatnonzero(kind == KINDS.index(name)).tolist():
+            of = vectors[column].array
+            distance[at] = max(0.0, 1.0 - float(of[mine["row"][at]] @ of[other["row"][at]]))
+    for file in vectors.values():
+        file.forget()
+    return pl.DataFrame(
+        {"row": mine["row"], "high": other["high"], "low": other["low"], "kind": kind, "distance": distance}
+    )
