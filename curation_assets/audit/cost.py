@@ -106,8 +106,8 @@ def per_kept_sample(store: ShardStore, policy: str) -> dict[str, float | int | N
 
     Raises MissingTableError where the policy was not applied, ValueError where it keeps nothing.
     """
-    verdicts = store.scan(f"filtered/{policy}").select("verdict").collect()
-    kept = int((verdicts["verdict"] == "kept").sum())
+    verdicts = store.scan(f"filtered/{policy}")
+    kept = int(verdicts.select((pl.col("verdict") == "kept").sum()).collect(engine="streaming").item())
     if not kept:
         raise ValueError(f"policy {policy!r} keeps no sample; there is no cost per kept sample")
     costs = table_costs(store, lineage_of(store, f"filtered/{policy}").tables)

@@ -73,7 +73,8 @@ def success_rate(frame: pl.DataFrame | pl.LazyFrame) -> float | None:
             return None
         could = ~reason.str.contains(_NOT_SCORABLE)
         did_not = pl.col(value).is_null() | pl.col(value).is_nan()
-    eligible, failed = frame.lazy().select(eligible=could.sum(), failed=(could & did_not).sum()).collect().row(0)
+    counts = frame.lazy().select(eligible=could.sum(), failed=(could & did_not).sum())
+    eligible, failed = counts.collect(engine="streaming").row(0)
     return (eligible - failed) / eligible if eligible else None
 
 
@@ -216,14 +217,11 @@ def counts_by_state(frame: pl.DataFrame) -> dict[str, int]:
     return {}
 
 
-def rows_by_state(frame: pl.DataFrame) -> pl.DataFrame:
+def rows_by_state(frame: pl.DataFrame | pl.LazyFrame) -> pl.DataFrame:
     """Columns status, reason ('' for none), len of a table with status and reason; most frequent first."""
-    return (
-        frame.with_columns(pl.col("reason").cast(pl.String).fill_null("").alias("reason"))
-        .group_by(pl.col("status").cast(pl.String), "reason")
-        .len()
-        .sort("len", "status", "reason", descending=[True, False, False])
-    )
+    reason = pl.col("reason").cast(pl.String).fill_null("")
+    counted = frame.lazy().group_by(pl.col("status").cast(pl.String), reason).len().collect(engine="streaming")
+    return counted.sort("len", "status", "reason", descending=[True, False, False])
 
 
 def _repeated_rows(frame: pl.DataFrame) -> int:

@@ -17,7 +17,7 @@ def frozen_notes(ctx: PoolContext) -> list[str]:
         if changes:
             fitted = cut_of_frame(ctx.store.read(cut)).pool_size
             verdicts = ctx.store.scan(f"filtered/{policy.name}")
-            now = verdicts.select(pl.col("decided_by").count()).collect().item()
+            now = verdicts.select(pl.col("decided_by").count()).collect(engine="streaming").item()
             size = f"the pool has {now:,}" if now != fitted else "as many as the pool has"
             notes.append(
                 f"{policy.name}: cut frozen on {fitted:,} samples, {size}; {changes}; "

@@ -4,17 +4,20 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
+from markupsafe import Markup
 
 from curation_assets.core.settings import load_settings
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.run_table import run_with_upstream
 from curation_assets.methods import get_method
 from curation_assets.numeric.metrics.separation import KINDS
-from curation_assets.outputs.report import image_texts, pictures
+from curation_assets.outputs.report import image_texts, pictures, report
 from curation_assets.outputs.report.report import REASON_WORDS, _words
+from curation_assets.selection.policy import Policy, Prefilter
 from curation_assets.sources.declaration import add_pool
 
 LONG = "nothing in particular " * 3000
@@ -59,6 +62,53 @@ def test_policies_without_a_value_are_named_with_the_reason_and_not_shown(page: 
     overlap = re.search(r'alt="(Overlap[^"]+)"', page) or re.search(r'alt="([^"]*sieve[^"]*icc[^"]*)"', page)
     assert overlap is not None
     assert "clip" not in overlap[1]
+
+
+def test_pictures_of_a_large_pool_are_drawn_of_some_of_its_rows_and_counts_are_of_all(
+    ctx: PoolContext, page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "drawn of about one row" not in page
+    monkeypatch.setattr(report, "DRAWN_ROWS", 4)
+    report.write_report(ctx, tmp_path / "report.html", Markup())
+    thinned = (tmp_path / "report.html").read_text()
+    assert "drawn of about one row in 3;" in thinned
+    ids = ctx.store.scan("signals/icc").collect()["sample_id"]
+    drawn = sum(int(one[:8], 16) < 2**32 // 3 for one in ids)
+    assert 0 < drawn < 12
+    assert f"Histogram of {drawn} values of icc" in thinned
+    figures = re.compile(r"<div class=.tile.>.*?</div>|>\d+ values[^<]*<|<td class=.n.>[^<]*<|<small>[^<]*<")
+    assert figures.findall(thinned) == figures.findall(page.replace(_downstream(page), ""))
+
+
+def _downstream(page: str) -> str:
+    found = re.search(r'<section id="downstream">.*?</section>', page, re.DOTALL)
+    return "" if found is None else found[0]
+
+
+@pytest.mark.parametrize("is_last", [False, True])
+def test_a_gallery_has_the_rows_that_got_furthest_and_of_these_the_best_or_worst(
+    ctx: PoolContext, is_last: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report, "GALLERY_SIZE", 5)
+    policy = Policy("p", "signals.icc", count=3, prefilters=(Prefilter("signals.perplexity", fraction=0.5),))
+
+    def oriented(reference: str, values: Any) -> Any:
+        return -values if reference == "signals.perplexity" else values  # lower is better
+
+    monkeypatch.setattr(report, "oriented", oriented)
+    samples = ctx.store.scan("raw/samples").select("shard", "source_row", "sample_id").collect()
+    values = [0.5, 0.25, 0.5, 0.75, 0.5, 0.25, 0.5, 0.75, 0.5, 0.25, 0.5, 0.75]
+    decided = [policy.steps[number % 3 == 0].rank_by for number in range(12)]
+    rows = samples.with_columns(pl.Series("value", values), pl.Series("decided_by", decided))
+
+    def key(row: dict[str, Any]) -> tuple[float, float, str]:
+        position = [step.rank_by for step in policy.steps].index(row["decided_by"])
+        return -position, -oriented(row["decided_by"], row["value"]), row["sample_id"]
+
+    ordered = [row["sample_id"] for row in sorted(rows.to_dicts(), key=key)]
+    got = report._ranked(ctx, rows.lazy(), policy, is_last=is_last)
+    assert got["sample_id"].to_list() == (ordered[-5:] if is_last else ordered[:5])
+    assert got["caption"].null_count() == 0
 
 
 def test_a_long_caption_is_cut_wherever_it_is_shown(page: str) -> None:

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
+from curation_assets.flow.conservation import rows_by_state
+
 MAX_LETTERS = 120  # of a caption that stands for its image
 SHOWN_LETTERS = 200  # of a caption that is shown
 SHOWN_GROUPS = 6  # a plot with more has the largest of them in its sentence
@@ -21,13 +23,11 @@ def clamped(text: str | None, letters: int = SHOWN_LETTERS) -> str:
     return text if len(text) <= letters else text[: letters - 1].rstrip() + "…"
 
 
-def states_text(samples: pl.DataFrame) -> str:
+def states_text(samples: pl.DataFrame | pl.LazyFrame) -> str:
     """Of the bars of rows by state and reason. Columns: status, reason."""
-    counted = (
-        samples.group_by("status", "reason").len().sort("len", "status", "reason", descending=[True, False, False])
-    )
+    counted = rows_by_state(samples)
     groups = [f"{count:,} {status}{f' ({reason})' if reason else ''}" for status, reason, count in counted.iter_rows()]
-    return f"Bars of {samples.height:,} rows by state and reason: {_first(groups)}."
+    return f"Bars of {counted['len'].sum():,} rows by state and reason: {_first(groups)}."
 
 
 def distribution_text(name: str, values: pl.Series) -> str:

@@ -58,7 +58,7 @@ def data_uri(figure: Figure) -> str:
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
 
 
-def states_bar(frame: pl.DataFrame) -> str:
+def states_bar(frame: pl.DataFrame | pl.LazyFrame) -> str:
     """Rows by terminal state and reason, most frequent first."""
     counted = rows_by_state(frame).reverse()  # the last bar is on top
     figure, axes = plt.subplots(figsize=(5.6, 0.5 + 0.26 * counted.height))

@@ -57,6 +57,7 @@ from curation_assets.stores.manifest import Manifest
 
 GALLERY_SIZE = 8  # samples per row of a gallery
 THUMBNAIL_PX = 112
+DRAWN_ROWS = 2_000_000  # of a larger pool, about so many rows are drawn
 
 
 @dataclass(frozen=True)
@@ -74,19 +75,22 @@ def write_report(ctx: PoolContext, path: Path, downstream: Markup) -> None:
 
     `downstream`: the section on models trained on the subsets, of id `downstream`; empty: none.
     """
-    samples = ctx.store.scan(SAMPLES).collect()
-    methods, (sections, without_values) = _method_sections(ctx), _policy_sections(ctx, samples)
+    samples = ctx.store.scan(SAMPLES).select("status", "reason")
+    counts = _counts(samples)
+    thinned = Thinned(ctx, counts["input rows"])
+    methods, (sections, without_values) = _method_sections(ctx, thinned), _policy_sections(ctx, thinned)
     page = page_of(
         Path(__file__).with_name("report.html.jinja"),
         pool=ctx.pool,
         version=__version__,
         profile=ctx.profile,
-        counts=_counts(samples),
-        states_picture=pictures.states_bar(samples) if samples.height else None,
+        counts=counts,
+        states_picture=pictures.states_bar(samples) if counts["input rows"] else None,
         states_text=image_texts.states_text(samples),
         holdings=_holdings_section(ctx),
         domain="web pairs" if ctx.pool.image_domain == WEB else ctx.pool.image_domain,
         methods=methods,
+        drawn_of=thinned.every,
         teachers=_teacher_section(ctx) if ctx.distils else None,
         quality=_quality_section(ctx),
         separation=_separation_section(ctx),
@@ -107,10 +111,30 @@ def write_report(ctx: PoolContext, path: Path, downstream: Markup) -> None:
     path.write_text(page, encoding="utf-8")
 
 
-def _counts(samples: pl.DataFrame) -> dict[str, int]:
-    counted: Mapping[str, int] = dict(samples["status"].value_counts().iter_rows())
+@dataclass(frozen=True)
+class Thinned:
+    """What the pictures of a large pool are drawn of: rows of about one id in `every`, the same of all tables."""
+
+    ctx: PoolContext
+    rows: int  # of the pool
+
+    @property
+    def every(self) -> int:
+        """1: all rows are drawn."""
+        return max(1, self.rows // DRAWN_ROWS)
+
+    def read(self, asset: str, *columns: str) -> pl.DataFrame:
+        """Columns of a table with sample_id."""
+        table = self.ctx.store.scan(asset)
+        if self.every > 1:  # ids are hashes
+            table = table.filter(pl.col("sample_id") < f"{2**32 // self.every:08x}")
+        return table.select(columns).collect(engine="streaming")
+
+
+def _counts(samples: pl.LazyFrame) -> dict[str, int]:
+    counted: Mapping[str, int] = dict(samples.group_by("status").len().collect(engine="streaming").iter_rows())
     return {
-        "input rows": samples.height,
+        "input rows": sum(counted.values()),
         **{state: counted.get(state, 0) for state in ("kept", "dropped", "failed")},
     }
 
@@ -145,19 +169,20 @@ def _holdings_section(ctx: PoolContext) -> dict[str, Any] | None:
     }
 
 
-def _method_sections(ctx: PoolContext) -> list[dict[str, Any]]:
+def _method_sections(ctx: PoolContext, thinned: Thinned) -> list[dict[str, Any]]:
     sections = []
     worths = worths_of(ctx, [f"signals.{method.name}" for method in ctx.methods("signals")])
     for method in ctx.methods("signals"):
-        frame = ctx.store.scan(f"signals/{method.name}").select("value", "reason").collect()
-        missing = frame.filter(pl.col("reason").is_not_null())["reason"].value_counts().sort("count", descending=True)
-        valued = frame["value"].drop_nulls()
+        table = ctx.store.scan(f"signals/{method.name}")
+        count = table.select(pl.col("value").count()).collect(engine="streaming").item()
+        missing = table.filter(pl.col("reason").is_not_null()).group_by("reason").len().collect(engine="streaming")
+        valued = thinned.read(f"signals/{method.name}", "value")["value"].drop_nulls()
         sections.append(
             {
                 "method": method,
                 "worth": worths.get(f"signals.{method.name}"),
-                "valued": valued.len(),
-                "missing": list(missing.iter_rows()),
+                "valued": count,
+                "missing": list(missing.sort("len", "reason", descending=[True, False]).iter_rows()),
                 "picture": pictures.data_uri(pictures.histogram_figure({method.name: valued}, method.unit))
                 if valued.len()
                 else None,
@@ -279,41 +304,36 @@ def _duplicates_section(ctx: PoolContext) -> dict[str, Any] | None:
     }
 
 
-def _policy_sections(ctx: PoolContext, samples: pl.DataFrame) -> tuple[list[dict[str, Any]], dict[str, str]]:
+def _policy_sections(ctx: PoolContext, thinned: Thinned) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """A section per policy; and of those that had no value to judge by, which have none, the commonest reason."""
-    located = samples.select("shard", "source_row", "caption", "tar", "member")
     sections, without_values, policies = [], {}, policies_of(ctx)
     # once for all policies: the kinds and languages of the whole pool are counted for it
     worths = worths_of(ctx, {reference for policy in policies for reference in policy.references})
     for policy in policies:
-        verdicts = ctx.store.scan(f"filtered/{policy.name}").collect()
-        if not verdicts["value"].drop_nulls().len():
-            reasons = verdicts["reason"].cast(pl.String).drop_nulls().value_counts()
-            reasons = reasons.sort("count", "reason", descending=[True, False])
-            without_values[policy.name] = next(iter(reasons["reason"]), "no rows")
+        table = ctx.store.scan(f"filtered/{policy.name}")
+        facts = table.select(
+            valued=pl.col("value").count(), threshold=pl.col("threshold").filter(verdict="kept").drop_nulls().first()
+        ).collect(engine="streaming")
+        if not facts["valued"].item():
+            without_values[policy.name] = next((reason for reason, _ in _counted(table, pl.col("reason"))), "no rows")
             continue
-        joined = verdicts.join(located, on=["shard", "source_row"], how="left", maintain_order="left")
-        kept = _best_first(joined.filter(pl.col("verdict") == "kept"), policy)
-        dropped = joined.filter(pl.col("verdict") == "dropped")
-        ranked_out = _best_first(dropped.filter(pl.col("value").is_not_null()), policy)
-        kinds = joined.select(reason_kind(pl.col("reason")).alias("reason"))["reason"].drop_nulls()
-        reasons = kinds.value_counts().sort("count", descending=True)
+        states = dict(_counted(table, pl.col("verdict")))
+        kept, ranked_out = table.filter(verdict="kept"), table.filter(pl.col("value").is_not_null(), verdict="dropped")
+        drawn = thinned.read(f"filtered/{policy.name}", "verdict", "value", "threshold")
         sections.append(
             {
                 "policy": policy,
                 "worths": {reference: worths[reference] for reference in policy.references if reference in worths},
-                "kept": kept.height,
-                "dropped": dropped.height,
-                "failed": joined.height - kept.height - dropped.height,
-                "reasons": list(reasons.iter_rows()),
-                "threshold": next(iter(kept["threshold"].drop_nulls().to_list()), None),
-                "picture": pictures.verdicts_histogram(verdicts) if policy.rank_by != "random" else None,
-                "text": image_texts.verdicts_text(policy.name, verdicts),
+                **{state: states.get(state, 0) for state in ("kept", "dropped", "failed")},
+                "reasons": _counted(table, reason_kind(pl.col("reason"))),
+                "threshold": facts["threshold"].item(),
+                "picture": pictures.verdicts_histogram(drawn) if policy.rank_by != "random" else None,
+                "text": image_texts.verdicts_text(policy.name, drawn),
                 "galleries": [
-                    ("best kept", _cards(ctx, kept.head(GALLERY_SIZE))),
-                    ("last kept, just inside the cut", _cards(ctx, kept.tail(GALLERY_SIZE))),
-                    ("first dropped, just outside the cut", _cards(ctx, ranked_out.head(GALLERY_SIZE))),
-                    ("worst dropped", _cards(ctx, ranked_out.tail(GALLERY_SIZE))),
+                    ("best kept", _cards(ctx, _ranked(ctx, kept, policy))),
+                    ("last kept, just inside the cut", _cards(ctx, _ranked(ctx, kept, policy, is_last=True))),
+                    ("first dropped, just outside the cut", _cards(ctx, _ranked(ctx, ranked_out, policy))),
+                    ("worst dropped", _cards(ctx, _ranked(ctx, ranked_out, policy, is_last=True))),
                 ],
             }
         )
@@ -354,15 +374,30 @@ def _words(
     return [*lines, *([AUC_WORDS] if measured else []), *(f"{kind} – {KINDS[kind]}" for kind in kinds)]
 
 
-def _best_first(rows: pl.DataFrame, policy: Policy) -> pl.DataFrame:
-    """Rows of a policy's verdicts: those that got furthest first, of one cut by value, of one value by sample_id."""
+def _counted(table: pl.LazyFrame, column: pl.Expr) -> list[tuple[str, int]]:
+    """Values of a column that are not null and how many rows have each, the commonest first."""
+    values = table.select(column.cast(pl.String).alias("value")).drop_nulls()
+    counted = values.group_by("value").len().collect(engine="streaming")
+    return list(counted.sort("len", "value", descending=[True, False]).iter_rows())
+
+
+def _ranked(ctx: PoolContext, verdicts: pl.LazyFrame, policy: Policy, *, is_last: bool = False) -> pl.DataFrame:
+    """The first (or last) rows of a gallery, with what shows them: those that got furthest come first, of one cut by
+    value, of one value by sample_id."""
     position = {step.rank_by: number for number, step in enumerate(policy.steps)}
-    parts = {by: part for (by,), part in rows.partition_by("decided_by", as_dict=True).items()}
-    ordered = [
-        parts[by].sort(oriented(by, pl.col("value")), "sample_id", descending=[True, False])
-        for by in sorted(parts, key=lambda by: -position[by])
-    ]
-    return pl.concat(ordered) if ordered else rows
+    decided = pl.col("decided_by").cast(pl.String)
+    better = pl.coalesce(pl.when(decided == by).then(oriented(by, pl.col("value"))) for by in position)
+    order = [decided.replace_strict(position, return_dtype=pl.Int64), better, "sample_id"]
+    is_descending = [is_first != is_last for is_first in (True, True, False)]
+    columns = verdicts.select("shard", "source_row", "sample_id", "value", "decided_by")
+    rows = columns.sort(order, descending=is_descending).head(GALLERY_SIZE).collect(engine="streaming")
+    rows = rows.with_columns(pl.col("shard").cast(pl.String))
+    shown = ctx.store.scan(SAMPLES, rows["shard"].unique().to_list())
+    located = shown.select("shard", "source_row", "caption", "tar", "member").join(
+        rows.lazy(), on=["shard", "source_row"], how="semi"
+    )
+    joined = rows.join(located.collect(), on=["shard", "source_row"], how="left", maintain_order="left")
+    return joined.reverse() if is_last else joined
 
 
 def _cards(ctx: PoolContext, rows: pl.DataFrame) -> list[Card]:
