@@ -2,7 +2,9 @@
 
 import heapq
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
 
 MOST = 10  # of a concept in a batch
 
@@ -47,16 +49,14 @@ def choose_batch(concepts: Sequence[Sequence[str]], size: int, most: int = MOST)
 
 
 def batches_of(
-    concepts: Sequence[Sequence[str]], orders: Sequence[Sequence[int]], size: int, keep: float
-) -> list[list[int]]:
+    concepts: Sequence[Sequence[str]], orders: Iterable[Sequence[int] | np.ndarray], size: int, keep: float
+) -> Iterator[list[int]]:
     """Batches of exactly `size` of (N,) entries: each pass cuts its order into super-batches of size / keep, and every
     one of at least `size` gives one batch."""
     width = max(size, round(size / keep))
-    chosen = []
     for order in orders:
         for start in range(0, len(order), width):
             candidates = order[start : start + width]
             if len(candidates) >= size:
                 picked = choose_batch([concepts[entry] for entry in candidates], size)
-                chosen.append([candidates[position] for position in picked])
-    return chosen
+                yield [int(candidates[position]) for position in picked]

@@ -4,12 +4,14 @@ Every read of the package goes through here; a test looks for others.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 import polars as pl
+from polars.io.plugins import register_io_source
 
+GROUP_ROWS = 122_880  # polars divides a frame evenly into row groups, as near to so many rows as can be
 _AS_STORED: dict[str, Any] = {"glob": False, "hive_partitioning": False}
 _SHARD = r"shard=([^/]*)/[^/]*$"
 _PATTERN = re.compile(r"[\[*?]")
@@ -46,6 +48,26 @@ def parquet_rows(path: Path) -> int:
 def parquet_footer(path: Path) -> dict[str, str]:
     """What was stored beside the columns: key → text."""
     return pl.read_parquet_metadata(path)
+
+
+def write_as_frame(path: Path, parts: Iterator[pl.DataFrame], schema: pl.Schema, rows: int) -> None:
+    """Write rows that come part by part with the row groups, and so the bytes, that polars gives a frame of all."""
+    fewer = max(1, rows // GROUP_ROWS)
+    is_nearer = rows // fewer - GROUP_ROWS > GROUP_ROWS - rows // (fewer + 1)
+    groups = fewer + is_nearer
+
+    def batches(columns: list[str] | None, *_: object) -> Iterator[pl.DataFrame]:
+        ready = schema.to_frame()
+        for group in range(groups):
+            size = rows // groups + (group < rows % groups)
+            while ready.height < size:
+                ready = pl.concat([ready, next(parts)])
+            group_rows = ready[:size].rechunk()  # else pages end where parts do
+            yield group_rows if columns is None else group_rows.select(columns)
+            ready = ready[size:]
+        assert not any(part.height for part in parts)  # what gives them is at its end, and clears up
+
+    register_io_source(batches, schema=schema).sink_parquet(path, compression="zstd")
 
 
 def text_sql(text: str) -> str:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
-from polars.io.plugins import register_io_source
 
 from curation_assets.numeric.identity import UID_DTYPE, pack_uids, sample_id_from, unpack_uids
 from curation_assets.numeric.sorting import stretches
@@ -15,10 +14,9 @@ from curation_assets.stores.arrays import load_npy, npy_stretches, write_npy
 from curation_assets.stores.atomic import replacing
 from curation_assets.stores.columns import uid_texts
 from curation_assets.stores.external_sort import sorted_stretches
-from curation_assets.stores.parquet import parquet_rows, scan_parquet
+from curation_assets.stores.parquet import parquet_rows, scan_parquet, write_as_frame
 from curation_assets.stores.text_tables import read_lines, read_rows
 
-GROUP_ROWS = 122_880  # polars divides a frame evenly into row groups, as near to so many rows as can be
 PART_ROWS = 1_000_000  # of a file of ids that are read at once
 ID_COLUMNS = ("sample_id", "uid")
 ID_SUFFIXES = (".npy", ".parquet", ".csv", ".tsv", ".jsonl", ".txt")
@@ -147,29 +145,10 @@ def lists_subset(path: Path, stretches: Iterable[np.ndarray]) -> bool:
 def _write_counted(path: Path, read: Callable[[], Iterator[np.ndarray]]) -> int:
     """Write ids and multiplicities of sorted u8,u8 with the row groups that polars gives a frame of all of them."""
     samples = sum(len(times) for _, times in _counted(read()))
-    fewer = max(1, samples // GROUP_ROWS)
-    is_nearer = samples // fewer - GROUP_ROWS > GROUP_ROWS - samples // (fewer + 1)
-    groups = fewer + is_nearer
     schema = pl.Schema({"sample_id": pl.String, "multiplicity": pl.Int64})
-
-    def batches(columns: list[str] | None, *_: object) -> Iterator[pl.DataFrame]:
-        counted, ready = _counted(read()), schema.to_frame()
-        for group in range(groups):
-            size = samples // groups + (group < samples % groups)
-            while ready.height < size:
-                ids, times = next(counted)
-                ready = pl.concat([ready, _counted_frame(ids, times)])
-            group_rows = ready[:size].rechunk()  # else pages end where parts do
-            yield group_rows if columns is None else group_rows.select(columns)
-            ready = ready[size:]
-
     with replacing(path) as temporary:
-        register_io_source(batches, schema=schema).sink_parquet(temporary, compression="zstd")
+        write_as_frame(temporary, itertools.starmap(_counted_frame, _counted(read())), schema, samples)
     return samples
-
-
-def _counted_frame(ids: np.ndarray, times: np.ndarray) -> pl.DataFrame:
-    return pl.DataFrame([uid_texts(ids["f0"], ids["f1"]), pl.Series("multiplicity", times)])
 
 
 def _counted(stretches: Iterable[np.ndarray]) -> Iterator[tuple[np.ndarray, np.ndarray]]:

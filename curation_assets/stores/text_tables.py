@@ -8,6 +8,7 @@ be one (OWASP, CSV injection). Such a cell is written with an apostrophe before 
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import IO
 
 import polars as pl
 
@@ -78,12 +79,20 @@ def unescaped(table: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def write_text_table(table: pl.DataFrame, path: Path, *, raw: bool = False, suffix: str | None = None) -> None:
+def write_text_table(
+    table: pl.DataFrame,
+    path: Path | IO[bytes],
+    *,
+    raw: bool = False,
+    suffix: str | None = None,
+    has_header: bool = True,
+) -> None:
     """A .csv (quoted) or .tsv (no quoting); lists are JSON. `raw`: texts as they are, formulas too.
 
-    `suffix`: write it as if `path` ended so. Raises ValueError for a .tsv where a text holds a tab or a line break.
+    `suffix`: write it as if `path` ended so; of an open file it must be given. Raises ValueError for a .tsv where a
+    text holds a tab or a line break.
     """
-    suffix = suffix or path.suffix
+    suffix = suffix or (path.suffix if isinstance(path, Path) else "")
     nested = [name for name, dtype in table.schema.items() if dtype.is_nested()]
     as_json = {
         name: [None if cell is None else json.dumps(cell, ensure_ascii=False) for cell in table[name].to_list()]
@@ -98,9 +107,9 @@ def write_text_table(table: pl.DataFrame, path: Path, *, raw: bool = False, suff
                 )
     written = table if raw else escaped(table)
     if suffix == ".tsv":
-        written.write_csv(path, separator="\t", quote_style="never")
+        written.write_csv(path, separator="\t", quote_style="never", include_header=has_header)
     else:
-        written.write_csv(path)
+        written.write_csv(path, include_header=has_header)
 
 
 def read_lines(path: Path) -> list[str]:

@@ -55,6 +55,6 @@ def test_a_batch_is_more_diverse_than_a_draw() -> None:
 
 @pytest.mark.parametrize(("entries", "expected"), [(50, [10]), (100, [10, 10]), (57, [10]), (65, [10, 10]), (9, [])])
 def test_each_super_batch_gives_one_batch(entries: int, expected: list[int]) -> None:
-    chosen = batches_of([["a"]] * entries, [list(range(entries))], 10, 0.2)
+    chosen = list(batches_of([["a"]] * entries, [list(range(entries))], 10, 0.2))
     assert [len(batch) for batch in chosen] == expected
     assert len({entry for batch in chosen for entry in batch}) == sum(expected)

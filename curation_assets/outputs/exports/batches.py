@@ -1,5 +1,6 @@
 """In which order the entries of an export are written: row by row, or as batches chosen by their concepts."""
 
+from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -12,6 +13,7 @@ from curation_assets.numeric.concept_batches import batches_of
 from curation_assets.numeric.concepts import concepts_of, nouns_of
 from curation_assets.numeric.identity import draw_keys
 from curation_assets.outputs.exports.manifest import Export
+from curation_assets.stores.frame_file import FrameFile, MappedRows
 
 BATCH_SIZE, KEPT_OF_SUPER_BATCH = 1024, 0.2  # the paper keeps a fifth of each super-batch
 
@@ -21,8 +23,9 @@ Copies = tuple[dict[str, Any], Sequence[int]]
 
 def rows_with_copies(export: Export) -> Iterator[Copies]:
     """Every row of the subset, with all its copies."""
-    for row in export.subset.rows.iter_rows(named=True):
-        yield row, range(row["multiplicity"])
+    for part in export.subset.rows.parts():
+        for row in part.iter_rows(named=True):
+            yield row, range(row["multiplicity"])
 
 
 def rows_in_batches(export: Export, size: int, keep: float, seed: int) -> Iterator[Copies]:
@@ -31,34 +34,73 @@ def rows_in_batches(export: Export, size: int, keep: float, seed: int) -> Iterat
         raise ValueError(f"keep must be in (0, 1], got {keep}")
     subset = export.subset
     with subset.ctx.progress.task("images", subset.rows.height) as advance:
-        for row in subset.rows.iter_rows(named=True):
-            export.image_of(row)  # notes those that are not there
-            advance(1)
-    rows = export.written
-    entries = np.repeat(np.arange(rows.height), rows["multiplicity"].to_numpy())
+        for part in subset.rows.parts():
+            for row in part.iter_rows(named=True):
+                export.image_of(row)  # notes those that are not there
+                advance(1)
+    nouns = nouns_of(subset.ctx.engines(("wordnet",))["wordnet"].lemmas("n"))
+    passes = max(1, round(1 / keep))
+    multiplicity, concepts = [np.zeros(0, np.int64)], _Concepts()
+    keys: list[list[np.ndarray]] = [[] for _ in range(passes)]
+    for part in export.written():
+        ids = part["sample_id"].to_list()
+        multiplicity.append(part["multiplicity"].to_numpy())
+        concepts.extend(concepts_of(part["caption"].fill_null("").to_list(), nouns))
+        for number, found in enumerate(keys):
+            found.append(draw_keys(ids, f"concept_batches:{seed}:{number}"))
+    times = np.concatenate(multiplicity)
+    entries = np.repeat(np.arange(len(times), dtype=np.int32), times)
     if len(entries) < size:
         raise ValueError(
             f"{subset.name!r} has {len(entries):,} entries, and a batch {size:,}; give a smaller batch_size"
         )
-    nouns = nouns_of(subset.ctx.engines(("wordnet",))["wordnet"].lemmas("n"))
-    concepts = concepts_of(rows["caption"].fill_null("").to_list(), nouns)
-    ids = rows["sample_id"].to_list()
-    orders = []
-    for number in range(max(1, round(1 / keep))):
-        keys = draw_keys(ids, f"concept_batches:{seed}:{number}")
-        orders.append(entries[np.argsort(keys[entries], kind="stable")].tolist())
-    chosen = batches_of(concepts, orders, size, keep)
-    times = np.bincount([row for batch in chosen for row in batch], minlength=rows.height)
-    export.lost += [(ids[row], rows["multiplicity"][row], "in_no_batch") for row in np.flatnonzero(times == 0).tolist()]
-    counted = pl.DataFrame({"sample_id": ids, "times": times})
-    joined = subset.rows.join(counted, on="sample_id", how="left", maintain_order="left")
-    multiplicity = pl.when(pl.col("times") > 0).then("times").otherwise("multiplicity").alias("multiplicity")
-    export.subset = replace(subset, rows=joined.with_columns(multiplicity).drop("times"))
+    orders = (entries[np.argsort(np.concatenate(found)[entries], kind="stable")] for found in keys)
+    chosen = [np.array(batch, dtype=np.int32) for batch in batches_of(concepts, orders, size, keep)]
+    times = np.bincount(np.concatenate([entries[:0], *chosen]), minlength=len(times))
+    rows = MappedRows(export.written())
+    export.subset = replace(subset, rows=FrameFile(_with_times(export, times)))
     export.facts["batches"] = {
-        "by": "concept", "size": size, "keep": keep, "seed": seed, "batches": len(chosen), "passes": len(orders),
+        "by": "concept", "size": size, "keep": keep, "seed": seed, "batches": len(chosen), "passes": passes,
         "samples_in_no_batch": int((times == 0).sum()),
     }  # fmt: skip
     written: Counter[int] = Counter()
-    for place in (place for batch in chosen for place in batch):
-        yield rows.row(place, named=True), [written[place]]
-        written[place] += 1
+    for batch in chosen:
+        places = np.unique(batch)
+        of_place = dict(zip(places.tolist(), rows.take(places), strict=True))
+        for place in batch.tolist():
+            yield of_place[place], [written[place]]
+            written[place] += 1
+
+
+def _with_times(export: Export, times: np.ndarray) -> Iterator[pl.DataFrame]:
+    """The rows of the subset; those written have (W,) `times` as multiplicity, and are lost where it is 0."""
+    lost, start = pl.Series([sample_id for sample_id, *_ in export.lost], dtype=pl.String).implode(), 0
+    for part in export.subset.rows.parts():
+        mine = part.select(~pl.col("sample_id").is_in(lost)).to_series().arg_true().to_numpy()
+        times_here, multiplicity = times[start : start + len(mine)], part["multiplicity"].to_numpy().copy()
+        unchosen = part[mine[times_here == 0]].select("sample_id", "multiplicity", pl.lit("in_no_batch"))
+        export.lost += list(unchosen.iter_rows())
+        multiplicity[mine[times_here > 0]] = times_here[times_here > 0]
+        yield part.with_columns(multiplicity=pl.Series(multiplicity))
+        start += len(mine)
+
+
+class _Concepts(Sequence[list[str]]):
+    """Concepts of rows, as numbers."""
+
+    def __init__(self) -> None:
+        self._code_of: dict[str, int] = {}
+        self._names: list[str] = []
+        self._codes, self._ends = array("i"), array("q", [0])
+
+    def extend(self, rows: Sequence[Sequence[str]]) -> None:
+        for names in rows:
+            self._codes.extend(self._code_of.setdefault(name, len(self._code_of)) for name in names)
+            self._ends.append(len(self._codes))
+        self._names = list(self._code_of)
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    def __getitem__(self, row: Any) -> Any:
+        return [self._names[code] for code in self._codes[self._ends[row] : self._ends[row + 1]]]

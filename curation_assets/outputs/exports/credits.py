@@ -1,11 +1,14 @@
 """What exports carry along of where samples come from, and the file that credits their creators."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import polars as pl
 
 from curation_assets.core.table_names import PROVENANCE
 from curation_assets.flow.context import PoolContext
+from curation_assets.stores.external_sort import sorted_stretches
+from curation_assets.stores.frame_file import FrameFile
 from curation_assets.stores.text_tables import write_text_table
 
 CREDITS = "CREDITS.csv"
@@ -18,26 +21,35 @@ _CREDITED = ("creator", "licence", "licence_url", "source_url", "url", "source")
 
 
 def with_provenance(ctx: PoolContext, rows: pl.DataFrame) -> pl.DataFrame:
-    """Rows (shard, source_row, …) with those of PROVENANCE_COLUMNS that one of them has; `source` where one is
-    declared or brought along. Pools that have not made raw/provenance yet give none."""
-    if not ctx.store.partitions(PROVENANCE):
+    """Rows (shard, source_row, …) with PROVENANCE_COLUMNS; as they are of pools that have not made raw/provenance."""
+    there = ctx.store.partitions(PROVENANCE)
+    if not there:
         return rows
     key = ["shard", "source_row"]
-    there = (
-        ctx.store.scan(PROVENANCE).select(*key, *PROVENANCE_COLUMNS).join(rows.lazy().select(key), on=key, how="semi")
-    )
+    shards = sorted(set(rows["shard"].unique()) & set(there))
+    known = ctx.store.scan(PROVENANCE, shards or there[:1]).select(*key, *PROVENANCE_COLUMNS)
     found = (
         rows.select(key)
-        .join(there.collect(), on=key, how="left", maintain_order="left")
+        .join(known.collect(), on=key, how="left", maintain_order="left")
         .with_columns(
             pl.col("fetched_at").dt.to_string("%Y-%m-%dT%H:%M:%SZ"),
             _as_json(pl.col("rights_signals")),
         )
     )
-    named = [name for name in PROVENANCE_COLUMNS if found[name].null_count() < found.height]
-    if (found["source"] == ctx.pool.name).all() and not ctx.pool.sources:
-        named = [name for name in named if name != "source"]
-    return rows.hstack(found.select(named))
+    return rows.hstack(found.select(PROVENANCE_COLUMNS))
+
+
+def known_provenance(ctx: PoolContext, rows: FrameFile) -> list[str]:
+    """Those of PROVENANCE_COLUMNS that one of the rows has; `source` where one is declared or brought along."""
+    columns = [name for name in PROVENANCE_COLUMNS if name in rows.schema]
+    parts = rows.only(columns).parts() if columns else iter(())
+    known = set[str]()
+    for part in parts:
+        known |= {name for name in columns if name != "source" and part[name].null_count() < part.height}
+        is_other = part["source"].drop_nulls() != ctx.pool.name
+        if is_other.any() or (ctx.pool.sources and len(is_other)):
+            known.add("source")
+    return [name for name in columns if name in known]
 
 
 def _as_json(signals: pl.Expr) -> pl.Expr:
@@ -47,11 +59,19 @@ def _as_json(signals: pl.Expr) -> pl.Expr:
     return pl.when(signals.list.len() > 0).then(text).alias("rights_signals")
 
 
-def write_credits(rows: pl.DataFrame, path: Path) -> int:
-    """Write a line per sample of which creator, licence or page is known, sorted by id: sample_id, creator, licence,
-    licence_url, source_url, url, source. Returns how many."""
+def credited(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows of which creator, licence or page is known, with their ids and these columns."""
     absent = [pl.lit(None, pl.String).alias(name) for name in _CREDITED if name not in rows.columns]
     table = rows.with_columns(absent).select("sample_id", *_CREDITED)
-    known = table.filter(pl.any_horizontal(pl.col("creator", "licence", "licence_url", "source_url").is_not_null()))
-    write_text_table(known.sort("sample_id"), path)
-    return known.height
+    return table.filter(pl.any_horizontal(pl.col("creator", "licence", "licence_url", "source_url").is_not_null()))
+
+
+def write_credits(parts: Iterable[pl.DataFrame], path: Path) -> int:
+    """Write a line per row of `credited`, sorted by id, from parts of them. Returns how many."""
+    count = 0
+    with path.open("wb") as file:
+        write_text_table(credited(pl.DataFrame(schema={"sample_id": pl.String})), file, suffix=".csv")
+        for stretch in sorted_stretches(parts, ["sample_id"], path.parent):
+            write_text_table(stretch, file, suffix=".csv", has_header=False)
+            count += stretch.height
+    return count

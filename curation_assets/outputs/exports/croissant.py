@@ -81,7 +81,7 @@ def huggingface_croissant(export: Export, license_name: str, has_images: bool) -
     """Of the Parquet folder: one record per sample, with the image as an image."""
     columns = {"sample_id": "sc:Text", "caption": "sc:Text", "url": "sc:URL", "image_sha256": "sc:Text"}
     columns |= {"width": "sc:Integer", "height": "sc:Integer", "shard": "sc:Text", "source_row": "sc:Integer"}
-    columns |= {"multiplicity": "sc:Integer", **({OWN_ID: "sc:Text"} if OWN_ID in export.subset.rows.columns else {})}
+    columns |= {"multiplicity": "sc:Integer", **({OWN_ID: "sc:Text"} if OWN_ID in export.subset.columns else {})}
     columns |= {name: "sc:URL" if name.endswith("_url") else "sc:Text" for name in export.subset.provenance}
     columns |= {name: "sc:Integer" if name == "rank" else "sc:Float" for name in export.subset.signals}
     fields = [_field(name, kind, "parquet-files") for name, kind in columns.items()]
@@ -193,7 +193,7 @@ def _summary(export: Export) -> str:
     chosen = facts["chosen_by"]
     how = f"by policy {chosen['policy']['name']}" if chosen["kind"] == "policy" else "by a given list"
     how += f", release {facts['release']}" if facts["release"] else ""
-    return f"{export.written.height} samples of pool {facts['pool']}, chosen {how}."
+    return f"{export.counts[0]} samples of pool {facts['pool']}, chosen {how}."
 
 
 _ENCODINGS = {".parquet": "application/x-parquet", ".tar": "application/x-tar", ".json": "application/json"}

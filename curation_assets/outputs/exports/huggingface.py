@@ -1,7 +1,8 @@
 """A Hugging Face dataset folder: Parquet with the images inside, and a card generated from the ledger."""
 
+import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from curation_assets.outputs.exports.croissant import RAI_TEXTS, huggingface_cro
 from curation_assets.outputs.exports.formats import export_format
 from curation_assets.outputs.exports.manifest import Export, exporting
 from curation_assets.outputs.exports.subset import CHOICE_COLUMNS, Subset, missing_counts
+from curation_assets.stores.frame_file import FrameFile
 from curation_assets.stores.image_formats import format_of
 from curation_assets.stores.samples import OWN_ID
 
@@ -42,9 +44,10 @@ def export_huggingface(
         (export.folder / "data").mkdir()
         groups = _shards(subset.rows, max_bytes if has_images else subset.rows.height)
         schema = _schema(subset, has_images)
-        for number, group in enumerate(groups):
+        rows = (row for part in subset.rows.parts() for row in part.iter_rows(named=True))
+        for number, count in enumerate(groups):
             name = f"data/{subset.part}-{number:05d}-of-{len(groups):05d}.parquet"
-            export.samples_of[name] = _write_shard(export, group, export.folder / name, schema)
+            export.samples_of[name] = _write_shard(export, itertools.islice(rows, count), export.folder / name, schema)
         export.samples_of = _without_empty(export)
         if export.samples_of:
             write_croissant(export, huggingface_croissant(export, license, has_images))
@@ -52,15 +55,16 @@ def export_huggingface(
     return Path(out)
 
 
-def _shards(rows: pl.DataFrame, max_bytes: int) -> list[pl.DataFrame]:
-    """Consecutive rows whose images take at most `max_bytes`, one row at least."""
-    groups, start, taken = [], 0, 0
-    for index, size in enumerate(rows["image_bytes"].fill_null(1).to_list()):
-        if taken + size > max_bytes and index > start:
-            groups.append(rows[start:index])
-            start, taken = index, 0
-        taken += size
-    return [*groups, rows[start:]]
+def _shards(rows: FrameFile, max_bytes: int) -> list[int]:
+    """How many consecutive rows have images of at most `max_bytes` together, one row at least."""
+    groups, count, taken = [], 0, 0
+    for part in rows.only(["image_bytes"]).parts():
+        for size in part["image_bytes"].fill_null(1).to_list():
+            if taken + size > max_bytes and count:
+                groups.append(count)
+                count, taken = 0, 0
+            count, taken = count + 1, taken + size
+    return [*groups, count]
 
 
 def _schema(subset: Subset, has_images: bool) -> pa.Schema:
@@ -78,9 +82,9 @@ def _schema(subset: Subset, has_images: bool) -> pa.Schema:
         "source_row": pa.int64(),
         "multiplicity": pa.int64(),
     }
-    types |= {name: pa.string() for name in (OWN_ID, *CHOICE_COLUMNS) if name in subset.rows.columns}
+    types |= {name: pa.string() for name in (OWN_ID, *CHOICE_COLUMNS) if name in subset.columns}
     types |= {name: pa.string() for name in subset.provenance}
-    types |= {name: subset.rows[name].to_arrow().type for name in subset.signals}
+    types |= {name: pl.Series(dtype=subset.rows.schema[name]).to_arrow().type for name in subset.signals}
     features: dict[str, Any] = {}
     for name, kind in types.items():
         features[name] = {"_type": "Image"} if name == "image" else {"dtype": _hf_type(kind), "_type": "Value"}
@@ -93,7 +97,7 @@ def _hf_type(kind: pa.DataType) -> str:
     return names.get(str(kind), str(kind))
 
 
-def _write_shard(export: Export, rows: pl.DataFrame, path: Path, schema: pa.Schema) -> int:
+def _write_shard(export: Export, rows: Iterable[dict[str, Any]], path: Path, schema: pa.Schema) -> int:
     count = 0
     # Pages end by content: of an export that is pushed again, the hub stores and takes only what changed.
     with pq.ParquetWriter(path, schema, compression="zstd", use_content_defined_chunking=True) as writer:
@@ -103,9 +107,9 @@ def _write_shard(export: Export, rows: pl.DataFrame, path: Path, schema: pa.Sche
     return count
 
 
-def _batches(export: Export, rows: pl.DataFrame, has_images: bool) -> Iterator[list[dict[str, Any]]]:
+def _batches(export: Export, rows: Iterable[dict[str, Any]], has_images: bool) -> Iterator[list[dict[str, Any]]]:
     batch: list[dict[str, Any]] = []
-    for row in rows.iter_rows(named=True):
+    for row in rows:
         if has_images:
             image = export.image_of(row)
             if image is None:
@@ -162,15 +166,15 @@ def render_card(template: str, **facts: Any) -> str:
 
 
 def _write_card(export: Export, license_name: str, schema: pa.Schema) -> None:
-    written, rai = export.written, rai_fields(export)
+    (samples, entries), rai = export.counts, rai_fields(export)
     text = render_card(
         "dataset_card.md.jinja",
         facts=export.facts,
-        samples=written.height,
-        entries=int(written["multiplicity"].sum()),
+        samples=samples,
+        entries=entries,
         missing=missing_counts(export.missing),
         license_name=license_name,
-        size_category=size_category(written.height),
+        size_category=size_category(samples),
         columns=[(field.name, "image" if field.name == "image" else _hf_type(field.type)) for field in schema],
         rai={title: rai[name] for name, title in RAI_TEXTS.items()},
         rai_yaml=yaml.safe_dump({"rai": rai}, allow_unicode=True, width=1 << 16),

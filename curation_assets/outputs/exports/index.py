@@ -5,18 +5,23 @@ Megatron-Energon in its own layout. No image is copied.
 import json
 import sqlite3
 import struct
+from collections import Counter
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 from curation_assets.outputs.exports.formats import export_format
-from curation_assets.outputs.exports.manifest import exporting
+from curation_assets.outputs.exports.manifest import Export, exporting
 from curation_assets.outputs.exports.subset import Subset
 from curation_assets.outputs.loading.places import located
 from curation_assets.stores.atomic import write_text_atomically
+from curation_assets.stores.frame_file import FrameFile
 from curation_assets.stores.objects import object_home
+from curation_assets.stores.parquet import write_as_frame
 
 INDEX = "index.parquet"
 ENERGON = "energon"  # folder of what Megatron-Energon reads
@@ -54,10 +59,21 @@ def export_index(subset: Subset, out: Path) -> Path:
     Samples whose image is missing or has another size are in missing.tsv. Raises ValueError as `exporting`.
     """
     with exporting(subset, out, "index") as export:
-        rows, lost = located(subset)
+        rows = FrameFile(_indexed(export))
+        schema, count = _entries(rows.schema.to_frame()).schema, export.counts[1]
+        write_as_frame(export.folder / INDEX, map(_entries, rows.parts()), schema, count)
+        export.samples_of[INDEX] = count
+        if rows.height:
+            _write_energon(export.folder / ENERGON, rows)
+    return Path(out) / INDEX
+
+
+def _indexed(export: Export) -> Iterator[pl.DataFrame]:
+    """Rows as the index has them, with their multiplicity, part by part; those without a place are lost."""
+    for rows, lost in located(export.subset):
         export.lost += list(lost.select("sample_id", "multiplicity", "reason").iter_rows())
-        paths = {tar: _address(subset.ctx.store.root / tar) for tar in rows["tar"].unique(maintain_order=True)}
-        rows = rows.select(
+        paths = {tar: _address(export.subset.ctx.store.root / tar) for tar in rows["tar"].unique(maintain_order=True)}
+        yield rows.select(
             "sample_id",
             "multiplicity",
             pl.col("tar").replace(paths),
@@ -66,16 +82,13 @@ def export_index(subset: Subset, out: Path) -> Path:
             *("offset", "length", pl.col("image_sha256").alias("sha256"), "width", "height"),
             pl.col("caption").fill_null(""),
         )
-        numbers = np.repeat(np.arange(rows.height), rows["multiplicity"].to_numpy())
-        entries = rows[numbers].with_columns(copy=pl.int_range(pl.len()).over("sample_id"))
-        entries = entries.select(
-            pl.format("{}-{}", "sample_id", "copy").alias("key"), pl.exclude("multiplicity", "copy")
-        )
-        entries.write_parquet(export.folder / INDEX, compression="zstd")
-        export.samples_of[INDEX] = entries.height
-        if rows.height:
-            _write_energon(export.folder / ENERGON, rows, entries)
-    return Path(out) / INDEX
+
+
+def _entries(rows: pl.DataFrame) -> pl.DataFrame:
+    """Each row as often as it counts, with a key of its own."""
+    numbers = np.repeat(np.arange(rows.height), rows["multiplicity"].to_numpy())
+    entries = rows[numbers].with_columns(copy=pl.int_range(pl.len()).over("sample_id"))
+    return entries.select(pl.format("{}-{}", "sample_id", "copy").alias("key"), pl.exclude("multiplicity", "copy"))
 
 
 def _address(tar: Path) -> str:
@@ -83,31 +96,36 @@ def _address(tar: Path) -> str:
     return str(tar.resolve()) if objects is None else f"{objects.url}/{objects.key_of(tar)}"
 
 
-def _write_energon(folder: Path, rows: pl.DataFrame, entries: pl.DataFrame) -> None:
+def _write_energon(folder: Path, rows: FrameFile) -> None:
     """A crude dataset of captions, `samples.jsonl`, and its images as an auxiliary one that has an index alone."""
     meta = folder / "images" / ".nv-meta"
     meta.mkdir(parents=True)
     write_text_atomically(folder / "metadataset.yaml", _METADATASET)
-    counts = rows.group_by("tar", maintain_order=True).len()
-    numbers = {tar: number for number, tar in enumerate(counts["tar"])}
-    write_text_atomically(meta / ".info.json", json.dumps({"shard_counts": dict(counts.iter_rows())}, indent=1))
-    places = rows.select(
-        pl.col("tar").replace_strict(numbers).alias("number"),
-        *("sample_id", pl.int_range(pl.len()).alias("at"), "extension", "offset", "length"),
-    )
+    counts = Counter[str]()
+    for part in rows.only(["tar"]).parts():
+        counts.update(dict(part.group_by("tar", maintain_order=True).len().iter_rows()))
+    numbers = {tar: number for number, tar in enumerate(counts)}
+    write_text_atomically(meta / ".info.json", json.dumps({"shard_counts": counts}, indent=1))
+
+    def places(*columns: str) -> Iterator[tuple[Any, ...]]:
+        at = 0
+        for part in rows.parts():
+            numbered = part.with_columns(pl.col("tar").replace_strict(numbers), at=pl.int_range(pl.len()) + at)
+            yield from numbered.select(columns).iter_rows()
+            at += part.height
+
     with closing(sqlite3.connect(meta / "index.sqlite")) as database:
         database.executescript(_TABLES)
-        samples = places.select("number", "sample_id", "at").iter_rows()
+        samples = places("tar", "sample_id", "at")
         database.executemany("insert into samples values (?, ?, ?, null, null)", samples)
-        parts = places.select("number", "at", "extension", "offset", "length").iter_rows()
+        parts = places("tar", "at", "extension", "offset", "length")
         database.executemany("insert into sample_parts values (?, ?, ?, ?, ?)", parts)
         database.executescript(_INDEXES)
         database.commit()
-    ends = [0]
-    with (folder / _SAMPLES).open("wb") as file:
-        for key, sample_id, extension, caption in entries.select(
-            "key", "sample_id", "extension", "caption"
-        ).iter_rows():
-            line = {"key": key, "image": f"{sample_id}.{extension}", "caption": caption}
-            ends.append(ends[-1] + file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n"))
-    (folder / f"{_SAMPLES}.idx").write_bytes(struct.pack(f"<{len(ends)}Q", *ends))
+    with (folder / _SAMPLES).open("wb") as file, (folder / f"{_SAMPLES}.idx").open("wb") as ends:
+        ends.write(struct.pack("<Q", 0))
+        for part in map(_entries, rows.parts()):
+            for key, sample_id, extension, caption in part["key", "sample_id", "extension", "caption"].iter_rows():
+                line = {"key": key, "image": f"{sample_id}.{extension}", "caption": caption}
+                file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+                ends.write(struct.pack("<Q", file.tell()))

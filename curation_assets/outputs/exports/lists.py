@@ -12,7 +12,9 @@ from curation_assets.outputs.exports.formats import export_format
 from curation_assets.outputs.exports.manifest import exporting
 from curation_assets.outputs.exports.subset import Subset
 from curation_assets.outputs.registry import SAMPLE_IDS
-from curation_assets.stores.subsets import read_key_list, write_key_list, write_subset_parquet
+from curation_assets.stores.external_sort import ExternalSort, sorted_stretches
+from curation_assets.stores.parquet import write_as_frame
+from curation_assets.stores.subsets import read_key_list, write_sorted_keys
 from curation_assets.stores.tar_samples import sample_key
 
 KEYS = "keys.tsv"
@@ -22,7 +24,9 @@ KEYS = "keys.tsv"
 def export_npy(subset: Subset, out: Path) -> Path:
     """`out`/sample_ids.npy (sorted u8,u8, repeats kept) and sample_ids.parquet. Raises ValueError as `exporting`."""
     with exporting(subset, out, "npy") as export:
-        write_subset_parquet(export.folder / "sample_ids.parquet", subset.sample_ids)
+        ids = subset.rows.only(["sample_id", "multiplicity"])
+        stretches = sorted_stretches(ids.parts(), ["sample_id"], export.folder)
+        write_as_frame(export.folder / "sample_ids.parquet", stretches, ids.schema, ids.height)
     return Path(out) / SAMPLE_IDS
 
 
@@ -40,12 +44,15 @@ def export_keys(subset: Subset, out: Path) -> Path:
             .when(pl.col("member").str.contains(r"[^/.][^/]*\.[^/]*\.[^/]*$"))
             .then(pl.lit("key_has_dot"))
         )
-        marked = subset.rows.with_columns(reason=reason)
-        lost = marked.filter(pl.col("reason").is_not_null())
-        export.lost += list(lost.select("sample_id", "multiplicity", "reason").iter_rows())
-        rows = marked.filter(pl.col("reason").is_null())
-        keys = rows.select("tar", sample_key(pl.col("member")).alias("key"))
-        write_key_list(export.folder / KEYS, keys[np.repeat(np.arange(rows.height), rows["multiplicity"].to_numpy())])
+        keys = ExternalSort(["tar", "key"], export.folder)
+        for part in subset.rows.parts():
+            marked = part.with_columns(reason=reason)
+            lost = marked.filter(pl.col("reason").is_not_null())
+            export.lost += list(lost.select("sample_id", "multiplicity", "reason").iter_rows())
+            rows = marked.filter(pl.col("reason").is_null())
+            times = np.repeat(np.arange(rows.height), rows["multiplicity"].to_numpy())
+            keys.add(rows.select("tar", sample_key(pl.col("member")).alias("key"))[times])
+        write_sorted_keys(export.folder / KEYS, keys.stretches())
     return Path(out) / KEYS
 
 

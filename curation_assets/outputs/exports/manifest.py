@@ -7,20 +7,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from curation_assets.core.plain_json import plain
 from curation_assets.core.version import __version__
-from curation_assets.outputs.exports.credits import CREDITS, write_credits
+from curation_assets.numeric.identity import UID_DTYPE, packed_uids
+from curation_assets.outputs.exports.credits import CREDITS, credited, write_credits
 from curation_assets.outputs.exports.subset import MISSING_SCHEMA, Subset, missing_counts, subset_facts
 from curation_assets.outputs.registry import SAMPLE_IDS, ExportRecord, record_export
+from curation_assets.selection.rows import UID, uid_columns
+from curation_assets.stores.arrays import write_npy
 from curation_assets.stores.atomic import check_new, write_text_atomically, writing_new
+from curation_assets.stores.external_sort import ExternalSort, sorted_stretches
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.images import scored_image
 from curation_assets.stores.lease import filling_folder
 from curation_assets.stores.manifest import utc_now
+from curation_assets.stores.parquet import write_as_frame
 from curation_assets.stores.samples import OWN_ID
-from curation_assets.stores.subsets import write_subset_npy
 from curation_assets.stores.text_tables import write_text_table
 
 MANIFEST = "manifest.json"
@@ -60,10 +65,16 @@ class Export:
         lost = pl.DataFrame(self.lost, schema=MISSING_SCHEMA, orient="row")
         return pl.concat([self.subset.missing, lost]).sort("sample_id")
 
+    def written(self) -> Iterator[pl.DataFrame]:
+        """Rows of the subset that are in the export, part by part."""
+        lost = pl.Series([sample_id for sample_id, *_ in self.lost], dtype=pl.String).implode()
+        return (part.filter(~pl.col("sample_id").is_in(lost)) for part in self.subset.rows.parts())
+
     @property
-    def written(self) -> pl.DataFrame:
-        """Rows of the subset that are in the export."""
-        return self.subset.rows.join(self.missing, on="sample_id", how="anti", maintain_order="left")
+    def counts(self) -> tuple[int, int]:
+        """Samples and entries that are in the export."""
+        lost = sum(multiplicity for _, multiplicity, _ in self.lost)
+        return self.subset.rows.height - len(self.lost), self.subset.entries - lost
 
     def files(self) -> list[dict[str, Any]]:
         """Every file so far with hash and size, sorted by name."""
@@ -99,20 +110,21 @@ def exporting(subset: Subset, out: Path, kind: str) -> Iterator[Export]:
         folder.mkdir(parents=True)
         export = Export(subset, folder, kind, out, utc_now(), subset_facts(subset))
         yield export
-        missing, written = export.missing, export.written
-        if not written.height:
+        missing, (samples, entries) = export.missing, export.counts
+        if not samples:
             raise ValueError(
                 f"none of the {subset.rows.height + subset.missing.height} samples of {subset.name!r} could be "
                 f"written: {missing_counts(missing)}"
             )
-        ids = written.select(pl.col("sample_id").repeat_by("multiplicity").explode())["sample_id"].to_list()
-        write_subset_npy(folder / SAMPLE_IDS, ids)
-        if OWN_ID in written.columns:  # lists of ids and keys have no column for it
-            written.select("sample_id", OWN_ID).sort("sample_id").write_parquet(folder / OWN_IDS)
+        _write_ids(export)
+        if OWN_ID in subset.columns:  # lists of ids and keys have no column for it
+            own_ids = (part.select("sample_id", OWN_ID) for part in export.written())
+            schema = pl.Schema({"sample_id": pl.String(), OWN_ID: pl.String()})
+            write_as_frame(folder / OWN_IDS, sorted_stretches(own_ids, ["sample_id"], folder), schema, samples)
         if missing.height:
             write_text_table(missing, folder / MISSING)
-        credited = write_credits(written, folder / CREDITS)
-        manifest = _manifest(export, written, missing, len(ids)) | {"credited": credited}
+        lines = write_credits(map(credited, export.written()), folder / CREDITS)
+        manifest = _manifest(export, samples, missing, entries) | {"credited": lines}
         write_text_atomically(folder / MANIFEST, json.dumps(plain(manifest), indent=1, ensure_ascii=False))
         if is_of_pool:
             return
@@ -124,7 +136,7 @@ def exporting(subset: Subset, out: Path, kind: str) -> Iterator[Export]:
             written_at=export.created_at,
             format=export.format,
             name=subset.name,
-            samples=written.height,
+            samples=samples,
             manifest_sha256=file_sha256(folder / MANIFEST),
         )
         # Before the folder is there: a kill between the two leaves a record of nothing, not an export that no
@@ -132,15 +144,26 @@ def exporting(subset: Subset, out: Path, kind: str) -> Iterator[Export]:
         record_export(subset.ctx.settings.home, record)
 
 
-def _manifest(export: Export, written: pl.DataFrame, missing: pl.DataFrame, entries: int) -> dict[str, Any]:
+def _write_ids(export: Export) -> None:
+    """DataComp's `.npy` of what is in the export."""
+    ids = ExternalSort(UID, export.folder)
+    for part in export.written():
+        times = np.repeat(np.arange(part.height), part["multiplicity"].to_numpy())
+        ids.add(part.select(uid_columns())[times])
+    packed = (packed_uids(*(stretch[half].to_numpy() for half in UID)) for stretch in ids.stretches())
+    written = write_npy(export.folder / SAMPLE_IDS, packed, UID_DTYPE)
+    assert written == export.counts[1], (written, export.counts)
+
+
+def _manifest(export: Export, written: int, missing: pl.DataFrame, entries: int) -> dict[str, Any]:
     requested = export.subset.rows.height + export.subset.missing.height
-    assert requested == written.height + missing.height, (requested, written.height, missing.height)
+    assert requested == written + missing.height, (requested, written, missing.height)
     return {
         "format": export.format,
         "created_at": export.created_at,
         "software": f"curation_assets {__version__}",
         "subset": {**export.facts, "missing": missing_counts(missing)},
-        "counts": {"asked": requested, "written": written.height, "missing": missing.height, "entries": entries},
+        "counts": {"asked": requested, "written": written, "missing": missing.height, "entries": entries},
         **({"reencoded": export.reencoded} if export.reencoded else {}),
         "files": export.files(),
     }

@@ -1,7 +1,9 @@
 """What to export: the samples of a subset with their positions, and why those that cannot be exported cannot."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import itertools
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -9,26 +11,30 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from curation_assets.audit.ledger import Ledger, ledger_path, read_ledger, recorded_columns, signal_column
+from curation_assets.audit.ledger import Ledger, ledger_parts, ledger_path, read_ledger, recorded_columns, signal_column
 from curation_assets.audit.shifts import host_of
 from curation_assets.core.table_names import CHOSEN_CAPTION, SAMPLES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import holds_in_words, worths_of
 from curation_assets.flow.worth import domain_in_words
 from curation_assets.methods import get_method, method_names
-from curation_assets.numeric.identity import pack_uids
+from curation_assets.numeric.identity import pack_uids, packed_uids
 from curation_assets.numeric.selection import random_ranking
-from curation_assets.outputs.exports.credits import PROVENANCE_COLUMNS, with_provenance
+from curation_assets.numeric.spread import spread
+from curation_assets.outputs.exports.credits import PROVENANCE_COLUMNS, known_provenance, with_provenance
 from curation_assets.outputs.options import OutputsOptions
 from curation_assets.selection.judging import reason_kind
 from curation_assets.selection.policy import policy_content
+from curation_assets.selection.rows import ROW_KEY, UID, uid_columns
 from curation_assets.stores.columns import uid_texts
 from curation_assets.stores.denylist import TAKEDOWN, Denylist
+from curation_assets.stores.external_sort import ExternalSort, sorted_stretches
 from curation_assets.stores.file_hash import file_sha256
+from curation_assets.stores.frame_file import PART_ROWS, FrameFile, in_batches
 from curation_assets.stores.parquet import parquet_schema, read_parquet, scan_parquet
 from curation_assets.stores.releases import Release
 from curation_assets.stores.samples import OWN_ID
-from curation_assets.stores.subsets import ID_SUFFIXES, read_subset
+from curation_assets.stores.subsets import ID_SUFFIXES, listed_ids
 
 #: Columns of raw/samples that exports carry along.
 SAMPLE_COLUMNS = (
@@ -49,7 +55,7 @@ class Subset:
 
     ctx: PoolContext
     name: str
-    rows: pl.DataFrame  # one row per sample, in source order: SAMPLE_COLUMNS, own_id where the pool has such, what
+    rows: FrameFile  # one row per sample, in source order: SAMPLE_COLUMNS, own_id where the pool has such, what
     # is known of PROVENANCE_COLUMNS, multiplicity (≥ 1), then signals
     missing: pl.DataFrame  # MISSING_SCHEMA, sorted
     source: Path  # the ledger or the file that lists the samples
@@ -60,25 +66,30 @@ class Subset:
     release: str | None = None  # where the ledger is a release's
 
     @property
+    def columns(self) -> list[str]:
+        """Of `rows`."""
+        return list(self.rows.schema)
+
+    @property
     def signals(self) -> list[str]:
         """Columns of `rows` that hold values of signals."""
-        return [name for name in self.rows.columns if name not in _NO_SIGNALS]
+        return [name for name in self.columns if name not in _NO_SIGNALS]
 
     @property
     def provenance(self) -> list[str]:
         """Columns of `rows` on where samples come from."""
-        return [name for name in PROVENANCE_COLUMNS if name in self.rows.columns]
+        return [name for name in PROVENANCE_COLUMNS if name in self.columns]
 
     @property
     def entries(self) -> int:
         """Samples, each repeated by its multiplicity."""
-        return int(self.rows["multiplicity"].sum())
+        return sum(int(part["multiplicity"].sum()) for part in self.rows.only(["multiplicity"]).parts())
 
     @property
     def sample_ids(self) -> list[str]:
-        """Sorted ids, each repeated by its multiplicity: what DataComp's `.npy` lists."""
-        repeated = self.rows.select(pl.col("sample_id").repeat_by("multiplicity").explode())
-        return repeated["sample_id"].sort().to_list()
+        """Sorted ids, each repeated by its multiplicity: what DataComp's `.npy` lists. All are in memory."""
+        rows = self.rows.only(["sample_id", "multiplicity"]).frame()
+        return rows.select(pl.col("sample_id").repeat_by("multiplicity").explode())["sample_id"].sort().to_list()
 
 
 def find_subset(ctx: PoolContext, name: str) -> Subset:
@@ -89,7 +100,9 @@ def find_subset(ctx: PoolContext, name: str) -> Subset:
     """
     path = Path(name).expanduser()
     if path.suffix.lower() in ID_SUFFIXES or path.is_file():
-        return _located(ctx, path.stem, _counted(read_subset(path)), path, file_sha256(path))
+        with tempfile.TemporaryDirectory(prefix="ids-", ignore_cleanup_errors=True) as scratch:
+            packed = np.concatenate([packed_uids(*part.get_columns()) for part in listed_ids(path, Path(scratch))])
+        return _located(ctx, path.stem, _places(ctx, packed), path, file_sha256(path))
     return _of_ledger(ctx, name, ledger_path(ctx.store, name))
 
 
@@ -107,7 +120,7 @@ def with_chosen_captions(subset: Subset) -> Subset:
 
     A sample without a choice keeps its own. Raises ValueError where the pool has made no choice.
     """
-    return replace(subset, rows=choose_captions(subset.ctx, subset.rows))
+    return replace(subset, rows=FrameFile(choose_captions(subset.ctx, part) for part in subset.rows.parts()))
 
 
 def choose_captions(ctx: PoolContext, rows: pl.DataFrame) -> pl.DataFrame:
@@ -115,10 +128,13 @@ def choose_captions(ctx: PoolContext, rows: pl.DataFrame) -> pl.DataFrame:
 
     Raises as `with_chosen_captions`.
     """
-    if not ctx.store.partitions(CHOSEN_CAPTION):
+    there = ctx.store.partitions(CHOSEN_CAPTION)
+    if not there:
         name = ctx.pool.name
         raise ValueError(f"pool {name!r} has chosen no captions; set its option caption_choice: true and run it")
-    chosen = ctx.store.scan(CHOSEN_CAPTION).select("shard", "source_row", "chosen_caption", "caption_source").collect()
+    shards = sorted(set(rows["shard"].unique()) & set(there))
+    columns = ["shard", "source_row", "chosen_caption", "caption_source"]
+    chosen = ctx.store.scan(CHOSEN_CAPTION, shards or there[:1]).select(columns).collect()
     joined = rows.join(chosen, on=["shard", "source_row"], how="left", maintain_order="left").with_columns(
         pl.coalesce("chosen_caption", "caption").alias("caption"),
         pl.col("caption_source").fill_null("raw"),
@@ -128,16 +144,19 @@ def choose_captions(ctx: PoolContext, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _of_ledger(ctx: PoolContext, name: str, path: Path) -> Subset:
-    ledger, names = read_ledger(path, ["verdict"]), recorded_columns(parquet_schema(path))
-    rows = scan_parquet(path).select("uid_high", "uid_low", "verdict", "rank", *names)
-    kept = replace(ledger, frame=rows.filter(pl.col("verdict").cast(pl.String) == "kept").collect())
-    requested = kept.frame.select(
-        uid_texts(kept.frame["uid_high"], kept.frame["uid_low"]),
-        pl.Series("multiplicity", kept.multiplicity),
-        "rank",
-        *names,
-    )
-    return _located(ctx, name, requested, path, file_sha256(path), ledger)
+    names = recorded_columns(parquet_schema(path))
+
+    def kept() -> Iterator[pl.DataFrame]:
+        for part in ledger_parts(path, [*UID, "shard", "source_row", "verdict", "rank", *names]):
+            ledger = replace(part, frame=part.frame.filter(pl.Series(part.is_kept)))
+            frame, multiplicity = ledger.frame, pl.Series("multiplicity", ledger.multiplicity)
+            yield frame.select(*UID, pl.col("shard").cast(pl.String), "source_row", multiplicity, "rank", *names)
+
+    with tempfile.TemporaryDirectory(prefix="places-", ignore_cleanup_errors=True) as scratch:
+        stretches = sorted_stretches(kept(), ROW_KEY, Path(scratch))
+        places = (part.select(uid_texts(part["uid_high"], part["uid_low"]), pl.exclude(UID)) for part in stretches)
+        ledger = read_ledger(path, ["verdict"], slice(0, 0))
+        return _located(ctx, name, places, path, file_sha256(path), ledger)
 
 
 def subset_of_ids(ctx: PoolContext, sample_ids: Sequence[str], name: str) -> Subset:
@@ -146,46 +165,95 @@ def subset_of_ids(ctx: PoolContext, sample_ids: Sequence[str], name: str) -> Sub
     Its source is named as the `.npy` of these ids would be. Raises ValueError for no ids and for malformed ones.
     """
     packed = pack_uids(sample_ids)
-    return _located(ctx, name, _counted(sample_ids), Path(f"{name}.npy"), hashlib.sha256(packed.tobytes()).hexdigest())
+    source = Path(f"{name}.npy")
+    return _located(ctx, name, _places(ctx, packed), source, hashlib.sha256(packed.tobytes()).hexdigest())
 
 
-def _counted(sample_ids: Sequence[str]) -> pl.DataFrame:
-    """Ids with repeats → one row per id with its multiplicity."""
-    ids = pl.DataFrame({"sample_id": sample_ids}, schema={"sample_id": pl.String})
-    return ids.group_by("sample_id").agg(pl.len().cast(pl.Int64).alias("multiplicity"))
+def _places(ctx: PoolContext, packed: np.ndarray) -> Iterator[pl.DataFrame]:
+    """Sorted u8,u8 with repeats → one row per id with its multiplicity and where raw keeps it first, in source order;
+    at last those of which it keeps none, without a place."""
+    ids = packed.view("<u8").astype(">u8").view("S16")
+    starts = np.flatnonzero(np.append(len(ids) > 0, ids[1:] != ids[:-1]))
+    times, ids = np.diff(starts, append=len(ids)), ids[starts]
+    is_found = np.zeros(len(ids), dtype=bool)
+    for shard in ctx.store.partitions(SAMPLES):
+        rows = ctx.store.read(SAMPLES, shard, columns=["sample_id", "source_row", "status"]).sort("source_row")
+        rows = rows.filter(pl.col("status") == "kept")
+        mine = rows.select(uid_columns()).to_numpy().astype(">u8", order="C").view("S16").ravel()
+        place = np.searchsorted(ids, mine)
+        known = np.flatnonzero(ids[np.minimum(place, len(ids) - 1)] == mine) if len(ids) else place
+        known = known[~is_found[place[known]]]
+        known = known[np.sort(np.unique(place[known], return_index=True)[1])]
+        is_found[place[known]] = True
+        multiplicity = pl.Series("multiplicity", times[place[known]], dtype=pl.Int64)
+        yield rows[known].select("sample_id", pl.lit(shard).alias("shard"), "source_row", multiplicity)
+    nowhere = ids[~is_found].view(">u8").reshape(-1, 2)
+    yield pl.DataFrame(
+        [
+            uid_texts(nowhere[:, 0], nowhere[:, 1]),
+            pl.Series("shard", [None] * len(nowhere), dtype=pl.String),
+            pl.Series("source_row", [None] * len(nowhere), dtype=pl.Int64),
+            pl.Series("multiplicity", times[~is_found], dtype=pl.Int64),
+        ]
+    )
 
 
 def _located(
     ctx: PoolContext,
     name: str,
-    requested: pl.DataFrame,
+    places: Iterable[pl.DataFrame],
     source: Path,
     source_sha256: str,
     ledger: Ledger | None = None,
 ) -> Subset:
-    """Find each sample among the rows that raw keeps now; what is not there is missing, with raw's word for it.
+    """Find each sample where it is said to be, else among all rows that raw keeps now; what is not there is missing,
+    with raw's word for it. What is on the denylist is missing, too, whether it has been purged yet or not.
 
-    What is on the denylist is missing, too, whether it has been purged yet or not.
+    `places`: samples in source order, with shard, source_row, multiplicity, and their signals.
     """
-    if not requested.height:
+    denylist, lost, there = Denylist.load(ctx.settings.home), list[pl.DataFrame](), set(ctx.store.partitions(SAMPLES))
+
+    def found() -> Iterator[pl.DataFrame]:
+        for part in in_batches(places, PART_ROWS):
+            shards = sorted(set(part["shard"].drop_nulls()) & there)
+            rows, lacking, _ = _found(ctx, denylist, part, shards, [*ROW_KEY, "sample_id"])
+            lost.append(lacking)
+            yield rows
+
+    rows = FrameFile(found())
+    if not rows.height + sum(part.height for part in lost):
         raise ValueError(f"subset {name!r} ({source}) is empty; there is nothing to export")
-    matching = ctx.store.scan(SAMPLES).join(requested.lazy().select("sample_id"), on="sample_id", how="semi")
-    samples = matching.sort("shard", "source_row").collect()
-    denied = samples.filter(Denylist.load(ctx.settings.home).denied(samples))["sample_id"].unique()
+    elsewhere, nowhere, why = _found(ctx, denylist, pl.concat(lost), sorted(there), ["sample_id"])
+    if elsewhere.height:
+        with tempfile.TemporaryDirectory(prefix="rows-", ignore_cleanup_errors=True) as scratch:
+            rows = FrameFile(sorted_stretches(itertools.chain(rows.parts(), [elsewhere]), ROW_KEY, Path(scratch)))
+    named = known_provenance(ctx, rows)
+    rows = rows.only(column for column in rows.schema if column not in PROVENANCE_COLUMNS or column in named)
+    missing = nowhere.join(why, on="sample_id", how="left").select(
+        "sample_id", "multiplicity", pl.col("why").fill_null("not_in_pool").alias("reason")
+    )
+    return Subset(ctx, name, rows, missing.sort("sample_id"), source, source_sha256, ledger)
+
+
+def _found(
+    ctx: PoolContext, denylist: Denylist, requested: pl.DataFrame, shards: Sequence[str], by: Sequence[str]
+) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    """(rows of samples that some shards keep, those requested that they do not, why not: raw's word by sample_id)."""
+    is_asked = bool(shards and requested.height)
+    scan = ctx.store.scan(SAMPLES, shards if is_asked else ctx.store.partitions(SAMPLES)[:1])
+    matching = scan.join(requested.lazy().select(by), on=by, how="semi") if is_asked else scan.limit(0)
+    samples = matching.sort(ROW_KEY).collect()
+    denied = samples.filter(denylist.denied(samples))["sample_id"].unique()
     is_denied = pl.col("sample_id").is_in(denied.implode())
     kept = samples.filter(pl.col("status") == "kept", ~is_denied)
     kept = kept.unique("sample_id", keep="first", maintain_order=True)
     carried = [*SAMPLE_COLUMNS, *([OWN_ID] if OWN_ID in kept.columns else [])]
     rows = with_provenance(ctx, kept.select(carried)).join(
-        requested, on="sample_id", how="inner", maintain_order="left"
+        requested.drop(ROW_KEY), on="sample_id", how="inner", maintain_order="left"
     )
-    lost = requested.join(kept, on="sample_id", how="anti").select("sample_id", "multiplicity")
+    lacking = requested.join(kept, on="sample_id", how="anti")
     state = pl.when(is_denied).then(pl.lit(f"dropped:{TAKEDOWN}")).otherwise(pl.format("{}:{}", "status", "reason"))
-    why = samples.unique("sample_id", keep="first").select("sample_id", state.alias("why"))
-    missing = lost.join(why, on="sample_id", how="left").select(
-        "sample_id", "multiplicity", pl.col("why").fill_null("not_in_pool").alias("reason")
-    )
-    return Subset(ctx, name, rows, missing.sort("sample_id"), source, source_sha256, ledger)
+    return rows, lacking, samples.unique("sample_id", keep="first").select("sample_id", state.alias("why"))
 
 
 def split_subset(subset: Subset, validation: int, seed: int = 0) -> tuple[Subset, Subset]:
@@ -201,26 +269,31 @@ def split_subset(subset: Subset, validation: int, seed: int = 0) -> tuple[Subset
             f"validation must be at least 1 and below the {n} samples of {subset.name!r}, got {validation}"
         )
     image = pl.coalesce(pl.col("image_sha256").str.head(32), "sample_id").alias("image")
-    images = subset.rows.select(image).group_by("image").len().sort("image")
-    images = images.with_columns(rank=random_ranking(images["image"].to_list(), seed)).sort("rank", "image")
-    chosen, left = [], validation
-    for name, count in images.select("image", "len").iter_rows():
-        if count <= left:
-            chosen.append(name)
-            left -= count
-        if not left:
-            break
+    chosen, left = list[str](), validation
+    with tempfile.TemporaryDirectory(prefix="images-", ignore_cleanup_errors=True) as scratch:
+        images = ExternalSort(["rank", "image"], Path(scratch))
+        for part in subset.rows.only(["image_sha256", "sample_id"]).parts():
+            names = part.select(image)
+            images.add(names.with_columns(rank=random_ranking(names["image"].to_list(), seed)))
+        counts = (stretch.group_by("image", maintain_order=True).len() for stretch in images.stretches())
+        for name, count in itertools.chain.from_iterable(part.iter_rows() for part in counts):
+            if count <= left:
+                chosen.append(name)
+                left -= count
+            if not left:
+                break
     if left:
         raise ValueError(
             f"the nearest to {validation} samples that whole images of {subset.name!r} give are {validation - left}"
         )
-    is_validation = pl.Series(subset.rows.select(image.is_in(chosen)))
+    is_validation = image.is_in(pl.Series(chosen).implode())
     how = {"validation": validation, "train": n - validation, "seed": seed}
+    train, validate = (
+        FrameFile(part.filter(is_mine) for part in subset.rows.parts()) for is_mine in (~is_validation, is_validation)
+    )
     return (
-        replace(subset, rows=subset.rows.filter(~is_validation), split=how),
-        replace(
-            subset, rows=subset.rows.filter(is_validation), missing=subset.missing.clear(), part="validation", split=how
-        ),
+        replace(subset, rows=train, split=how),
+        replace(subset, rows=validate, missing=subset.missing.clear(), part="validation", split=how),
     )
 
 
@@ -243,7 +316,7 @@ def subset_facts(subset: Subset) -> dict[str, Any]:
         "shards": _shard_versions(subset),
         "domains": _domains(subset.rows),
         "caption_sources": _caption_sources(subset.rows),
-        "caption_words": _spread(subset.rows["caption"].fill_null("").str.count_matches(r"\S+")),
+        "caption_words": _spread(subset.rows, pl.col("caption").fill_null("").str.count_matches(r"\S+")),
         "signals": [],
         "image_domain": subset.ctx.pool.image_domain,
         "worths": {},
@@ -290,7 +363,8 @@ def missing_counts(missing: pl.DataFrame) -> dict[str, int]:
 
 def _shard_versions(subset: Subset) -> list[dict[str, Any]]:
     """Shards that the subset draws from, with their data versions."""
-    counted = dict(subset.rows.group_by("shard").len().sort("shard").iter_rows())
+    counts = subset.rows.only(["shard"]).lazy().group_by("shard").len().collect(engine="streaming")
+    counted = dict(counts.sort("shard").iter_rows())
     versions = []
     for shard, count in counted.items():
         manifest = subset.ctx.store.manifest(SAMPLES, shard)
@@ -320,38 +394,38 @@ def _signal_facts(source: Path, column: str) -> dict[str, Any]:
     """Spread of a signal over the subset and over all judged samples, with its unit where a method declares one."""
     known = {signal_column(f"signals.{name}"): name for name in method_names()}
     method = get_method(known[column]) if column in known else None
-    frame = read_parquet(source, columns=["verdict", column])
-    values, is_kept = frame[column], frame["verdict"].cast(pl.String) == "kept"
+    parts = ledger_parts(source, ["verdict", column])
+    values = FrameFile(part.frame.select(column, is_kept=part.is_kept) for part in parts)
     return {
         "signal": column,
         "unit": method.unit if method else None,
         "direction": method.direction if method else "higher",
         "source": method.source if method else None,
-        "subset": _spread(values.filter(is_kept)),
-        "pool": _spread(values),
+        "subset": _spread(values, pl.col(column).filter("is_kept")),
+        "pool": _spread(values, pl.col(column)),
     }
 
 
-def _spread(values: pl.Series) -> dict[str, Any]:
-    valued = values.drop_nulls().drop_nans().cast(pl.Float64).to_numpy()
-    if not len(valued):
+def _spread(rows: FrameFile, of: pl.Expr) -> dict[str, Any]:
+    """Count, mean and QUANTILES of what is not null."""
+    value = of.drop_nulls().drop_nans().cast(pl.Float64).alias("value")
+    valued = FrameFile(part.select(value) for part in rows.parts())
+    if not valued.height:
         return {"count": 0}
-    quantiles = dict(zip((f"p{round(q * 100)}" for q in QUANTILES), np.quantile(valued, QUANTILES), strict=True))
-    return {
-        "count": len(valued),
-        "mean": float(valued.mean()),
-        **{key: float(value) for key, value in quantiles.items()},
-    }
+    mean, quantiles = spread(lambda: (part["value"].to_numpy() for part in valued.parts()), valued.height, QUANTILES)
+    named = {f"p{round(q * 100)}": value for q, value in zip(QUANTILES, quantiles, strict=True)}
+    return {"count": valued.height, "mean": mean, **named}
 
 
-def _caption_sources(rows: pl.DataFrame) -> dict[str, int] | None:
+def _caption_sources(rows: FrameFile) -> dict[str, int] | None:
     """Source of the caption → samples; None where nothing was chosen."""
-    if "caption_source" not in rows.columns:
+    if "caption_source" not in rows.schema:
         return None
-    return dict(rows.group_by("caption_source").len().sort("caption_source").iter_rows())
+    counted = rows.only(["caption_source"]).lazy().group_by("caption_source").len().collect(engine="streaming")
+    return dict(counted.sort("caption_source").iter_rows())
 
 
-def _domains(rows: pl.DataFrame) -> list[dict[str, Any]]:
-    hosts = rows.select(host_of(pl.col("url")).alias("domain")).drop_nulls()
-    counted = hosts.group_by("domain").len("samples").sort("samples", "domain", descending=[True, False])
-    return counted.head(TOP_DOMAINS).to_dicts()
+def _domains(rows: FrameFile) -> list[dict[str, Any]]:
+    hosts = rows.only(["url"]).lazy().select(host_of(pl.col("url")).alias("domain")).drop_nulls()
+    counted = hosts.group_by("domain").len("samples").collect(engine="streaming")
+    return counted.sort("samples", "domain", descending=[True, False]).head(TOP_DOMAINS).to_dicts()

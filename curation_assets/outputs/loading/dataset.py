@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 import torch.distributed
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
@@ -21,8 +20,9 @@ from curation_assets.numeric.block_order import BlockOrder
 from curation_assets.outputs.exports.subset import Subset, missing_counts
 from curation_assets.outputs.loading.places import located
 from curation_assets.outputs.loading.spans import Members
-from curation_assets.stores.content_hash import frame_sha256
+from curation_assets.stores.content_hash import parts_sha256
 from curation_assets.stores.denylist import TAKEDOWN, current_denylist
+from curation_assets.stores.frame_file import FrameFile, MappedRows
 from curation_assets.stores.images import ImageLimits, decode_image, for_training, scored_image
 from curation_assets.stores.objects import object_home, open_home
 
@@ -31,6 +31,7 @@ SHUFFLE_WINDOW = 1024  # entries; of photographs as trainings store them 20 to 1
 READ_ENTRIES = 512  # that a process reads at a time, and holds until they are taken
 REFRESH_SECONDS = 900.0  # that what is known of a bucket may be old
 SHOWN = 5
+_ALWAYS = ("sample_id", "shard", "tar", "member", "image_sha256", "image_bytes", "offset", "length")  # columns held
 MAX_WORKERS = 1024  # of one rank
 
 Sample = dict[str, Any]
@@ -82,11 +83,17 @@ class SubsetSamples(Dataset[Any]):
     """The entries of a subset by number, in source order; a sample of multiplicity m is m entries in a row."""
 
     def __init__(self, subset: Subset, reading: Reading) -> None:
-        rows, lost = subset.rows, subset.missing
-        check_columns(reading.columns, rows)
-        if reading.with_image:
-            rows, unlocated = located(subset)
-            lost = pl.concat([lost, unlocated], how="diagonal")
+        check_columns(reading.columns, subset)
+        self.name, self._process, self._reading = subset.name, os.getpid(), reading
+        self._root, missing = subset.ctx.store.root, [subset.missing]
+
+        def found() -> Iterator[pl.DataFrame]:
+            for part, unlocated in located(subset):
+                missing.append(unlocated)
+                yield part
+
+        rows = FrameFile(found()) if reading.with_image else subset.rows
+        lost = pl.concat(missing, how="diagonal")
         self.missing = missing_counts(lost)  # reason → samples that are left out
         errors = lost.filter(pl.col("reason") != f"dropped:{TAKEDOWN}")
         if errors.height and reading.missing == "error":
@@ -97,28 +104,22 @@ class SubsetSamples(Dataset[Any]):
             )
         if not rows.height:
             raise ValueError(f"subset {subset.name!r} has no sample that can be read: {self.missing}")
-        self.name, self._process = subset.name, os.getpid()
-        self._reading, self._root = reading, subset.ctx.store.root
-        files = rows["tar"].fill_null("").rle_id().cast(pl.Int64)
-        self.digest = frame_sha256(rows.select("sample_id", "multiplicity", files.alias("file")))[:16]
-        kept = {*reading.columns, "sample_id", "shard", "tar", "member", "image_sha256", "image_bytes"}
-        table = rows.select(name for name in rows.columns if name in kept)
-        # Arrow's: what workers read after a fork must not wait for threads of polars
-        self._rows: pa.Table = table.to_arrow(compat_level=pl.CompatLevel.oldest()).combine_chunks()
-        counts = rows["multiplicity"].to_numpy()
-        self._row = np.repeat(np.arange(rows.height), counts)  # (N,) row of an entry
-        self._first = np.cumsum(counts) - counts  # (rows,) its first entry
-        self.files = files.to_numpy()[self._row]  # (N,) equal for neighbours in one tar
-        self._members: Members | None = None
-        if reading.with_image:
-            tars = tuple(self._root / tar for tar in rows["tar"].filter(files.diff().fill_null(1) == 1))
-            self._members = Members(tars, files.to_numpy(), rows["offset"].to_numpy(), rows["length"].to_numpy())
+        self._file, self._tars = _files(rows, self._root)
+        self.digest = _digest(rows, self._file)
+        kept = {*reading.columns, *_ALWAYS}
+        self._rows = MappedRows(rows.only(name for name in rows.schema if name in kept).parts())
+        self._ends = np.cumsum(np.concatenate([part["multiplicity"] for part in rows.only(["multiplicity"]).parts()]))
+
+    @property
+    def files(self) -> np.ndarray:
+        """(N,) number of the tar of each entry."""
+        return np.repeat(self._file, np.diff(self._ends, prepend=0))
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _process=os.getpid())  # in a worker that is not forked
 
     def __len__(self) -> int:
-        return len(self._row)
+        return int(self._ends[-1])
 
     def __getitem__(self, entry: int) -> Any:
         return self.__getitems__([entry])[0]
@@ -147,18 +148,21 @@ class SubsetSamples(Dataset[Any]):
                     'multiprocessing_context="forkserver"'
                 )
             open_home(self._reading.home, max_age=REFRESH_SECONDS)  # what other machines took down since, too
-        rows = self._row[entries]
+        rows = np.searchsorted(self._ends, entries, side="right")
         chosen, place = np.unique(rows, return_inverse=True)
-        records = self._rows.take(pa.array(chosen)).to_pylist()
-        data = {} if self._members is None else self._members.read(chosen)
+        records, data = self._rows.take(chosen), dict[int, bytes]()
+        if self._reading.with_image:
+            offsets, lengths = (np.array([one[name] for one in records], np.int64) for name in ("offset", "length"))
+            data = Members(self._tars, self._file[chosen], offsets, lengths).read(np.arange(len(chosen)))
         denylist = current_denylist(self._reading.home)
         for entry, row, at in zip(entries.tolist(), rows.tolist(), place.tolist(), strict=True):
-            sample = {**records[at], KEY: f"{records[at]['sample_id']}-{entry - self._first[row]}"}
+            first = self._ends[row - 1] if row else 0
+            sample = {**records[at], KEY: f"{records[at]['sample_id']}-{entry - first}"}
             if denylist.has("uid", sample["sample_id"]):
                 yield TakenDownError(f"sample {sample['sample_id']} was taken down; open the dataset again")
                 continue
-            if self._members is not None:
-                image: bytes | None = data[row]
+            if self._reading.with_image:
+                image: bytes | None = data[at]
                 if image is None or hashlib.sha256(image).hexdigest() != sample["image_sha256"]:
                     # moved inside its tar, or not there any more
                     image, _, found = scored_image(self._root / sample["tar"], sample["member"], sample["image_sha256"])
@@ -380,14 +384,42 @@ def _ranks(rank: int | None, world_size: int | None) -> tuple[int, int]:
     return rank, world_size
 
 
-def check_columns(columns: Sequence[str], rows: pl.DataFrame) -> None:
+def _files(rows: FrameFile, root: Path) -> tuple[np.ndarray, tuple[Path, ...]]:
+    """Number of the tar of each row, which neighbours in one tar share, and the tars."""
+    numbers, tars, last = [np.zeros(0, np.int32)], list[Path](), None
+    for part in rows.only(["tar"]).parts():
+        tar = part["tar"].fill_null("")
+        is_new = (tar != tar.shift(1, fill_value=last)).fill_null(True)
+        numbers.append(len(tars) - 1 + is_new.cum_sum().cast(pl.Int32).to_numpy())
+        tars += [root / name for name in tar.filter(is_new)]
+        last = tar[-1] if part.height else last
+    return np.concatenate(numbers), tuple(tars)
+
+
+def _digest(rows: FrameFile, files: np.ndarray) -> str:
+    """16 hex digits over ids, multiplicities and where files end."""
+
+    def parts() -> Iterator[pl.DataFrame]:
+        start = 0
+        for part in rows.only(["sample_id", "multiplicity"]).parts():
+            yield part.with_columns(file=pl.Series(files[start : start + part.height], dtype=pl.Int64))
+            start += part.height
+
+    return parts_sha256(parts, rows.height)[:16]
+
+
+def check_columns(columns: Sequence[str], subset: Subset) -> None:
     """Raise ValueError for none, for one that is not there, and for images of a pool that has captions only."""
-    known = [KEY, IMAGE, PIXELS, *(name for name in rows.columns if name != "multiplicity")]
+    known = [KEY, IMAGE, PIXELS, *(name for name in subset.columns if name != "multiplicity")]
     unknown = [name for name in columns if name not in known]
     if unknown or not columns:
         raise ValueError(f"columns must be some of {', '.join(known)}; got {', '.join(unknown) or 'none'}")
-    if {IMAGE, PIXELS} & {*columns} and rows.height and not rows["tar"].count():
+    if {IMAGE, PIXELS} & {*columns} and not _has_tars(subset.rows):
         raise ValueError("this pool has captions only: leave image and pixels out of columns")
+
+
+def _has_tars(rows: FrameFile) -> bool:
+    return not rows.height or any(part["tar"].count() for part in rows.only(["tar"]).parts())
 
 
 def _changed(sample: Sample, found: str) -> MissingSampleError:

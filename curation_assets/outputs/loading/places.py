@@ -7,7 +7,7 @@ there (stores/tar_members.py).
 
 import contextlib
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import astuple
 from pathlib import Path
 
@@ -27,9 +27,17 @@ _SCHEMA = {"source_row": pl.Int64, "offset": pl.Int64, "length": pl.Int64}
 _UNREADABLE = (OSError, pl.exceptions.PolarsError)  # of a file that is made again then
 
 
-def located(subset: Subset) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """(rows with offset and length, samples whose image is not where it was: as `Subset.missing`, and a detail)."""
-    rows = _with_places(subset.ctx, subset.rows)
+def located(subset: Subset) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
+    """(rows with offset and length, samples whose image is not where it was: as `Subset.missing`, and a detail), part
+    by part."""
+    ctx = subset.ctx
+    with ctx.progress.task(f"{ctx.pool.name}: members of tars", subset.rows.height) as advance:
+        for part in subset.rows.parts():
+            yield _located(_with_places(ctx, part))
+            advance(part.height)
+
+
+def _located(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     is_gone = pl.col("offset").is_null()
     reason = (
         pl.when(pl.col("tar").is_null())
@@ -56,10 +64,7 @@ def _with_places(ctx: PoolContext, rows: pl.DataFrame) -> pl.DataFrame:
     """
     shards = rows.filter(pl.col("tar").is_not_null())["shard"].unique().sort().to_list()
     found = [pl.DataFrame(schema={"shard": pl.String, **_SCHEMA})]
-    with ctx.progress.task(f"{ctx.pool.name}: members of tars", len(shards)) as advance:
-        for shard in shards:
-            found.append(_of_shard(ctx, shard).select(pl.lit(shard).alias("shard"), *_SCHEMA))
-            advance(1)
+    found += [_of_shard(ctx, shard).select(pl.lit(shard).alias("shard"), *_SCHEMA) for shard in shards]
     return rows.join(pl.concat(found), on=["shard", "source_row"], how="left", maintain_order="left")
 
 
