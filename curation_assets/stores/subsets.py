@@ -26,11 +26,7 @@ def write_subset_npy(path: Path, sample_ids: Sequence[str]) -> int:
     """DataComp's `.npy` (u8,u8, sorted as unsigned pairs). An id given m times is written m times, which the
     resharder takes as m copies of the sample (formulas.md §3.4). Returns the number of entries.
     """
-    return write_packed_npy(path, pack_uids(sample_ids))
-
-
-def write_packed_npy(path: Path, packed: np.ndarray) -> int:
-    """The same of ids that `pack_uids` or `sorted_uids` gave."""
+    packed = pack_uids(sample_ids)
     with replacing(path) as temporary:
         np.save(temporary.with_suffix(".npy"), packed, allow_pickle=False)
     return len(packed)
@@ -116,11 +112,7 @@ def _is_packed(path: Path) -> bool:
 
 def write_subset_parquet(path: Path, sample_ids: Sequence[str]) -> int:
     """The same subset as a table. Grain: one row per sample, sorted; columns sample_id, multiplicity (≥ 1)."""
-    return write_packed_parquet(path, pack_uids(sample_ids))  # refuses malformed ids
-
-
-def write_packed_parquet(path: Path, packed: np.ndarray) -> int:
-    """The same of ids that `pack_uids` or `sorted_uids` gave. Returns the number of samples."""
+    packed = pack_uids(sample_ids)  # refuses malformed ids
     return _write_counted(path, lambda: iter([packed]))
 
 
@@ -149,6 +141,10 @@ def _write_counted(path: Path, read: Callable[[], Iterator[np.ndarray]]) -> int:
     with replacing(path) as temporary:
         write_as_frame(temporary, itertools.starmap(_counted_frame, _counted(read())), schema, samples)
     return samples
+
+
+def _counted_frame(ids: np.ndarray, times: np.ndarray) -> pl.DataFrame:
+    return pl.DataFrame([uid_texts(ids["f0"], ids["f1"]), pl.Series("multiplicity", times)])
 
 
 def _counted(stretches: Iterable[np.ndarray]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -193,17 +189,12 @@ def _checked(path: Path, place: str, cells: Iterable[tuple[int, object]]) -> lis
     return ids
 
 
-def write_key_list(path: Path, keys: pl.DataFrame) -> int:
-    """Allow-list for training on the tars as they are: lines `tar<TAB>key`, sorted. Returns the number of keys.
-
-    `keys`: columns tar and key, a row per entry, in any order. A tab, line break or backslash of a name is written \\t,
-    \\n, \\r or \\\\: `read_key_list` turns it back.
-    """
-    return write_sorted_keys(path, [keys.select("tar", "key").sort("tar", "key")])
-
-
 def write_sorted_keys(path: Path, stretches: Iterable[pl.DataFrame]) -> int:
-    """The same of keys that are sorted, one stretch after the other."""
+    """Allow-list for training on the tars as they are: lines `tar<TAB>key`. Returns the number of keys.
+
+    `stretches`: columns tar and key, a row per entry, sorted by both. A tab, line break or backslash of a name is
+    written \\t, \\n, \\r or \\\\: `read_key_list` turns it back.
+    """
     count = 0
     with replacing(path) as temporary, temporary.open("wb") as file:
         for keys in stretches:
@@ -214,7 +205,7 @@ def write_sorted_keys(path: Path, stretches: Iterable[pl.DataFrame]) -> int:
 
 
 def read_key_list(path: Path) -> list[tuple[str, str]]:
-    """(tar, key) of `write_key_list`, in its order. Raises ValueError for a line that is not `tar<TAB>key`."""
+    """(tar, key) of `write_sorted_keys`, in its order. Raises ValueError for a line that is not `tar<TAB>key`."""
     entries = []
     for number, line in enumerate(read_lines(path), 1):
         tar, tab, key = line.partition("\t")

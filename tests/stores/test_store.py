@@ -25,7 +25,6 @@ from curation_assets.numeric.identity import (
     pack_uids,
     sample_id_of,
     seed_of,
-    sorted_uids,
     to_u64_pair,
     unit_interval_of,
     unpack_uids,
@@ -40,9 +39,7 @@ from curation_assets.stores.subsets import (
     ID_SUFFIXES,
     read_subset,
     read_subset_npy,
-    write_key_list,
-    write_packed_npy,
-    write_packed_parquet,
+    write_sorted_keys,
     write_subset_npy,
     write_subset_parquet,
 )
@@ -659,13 +656,8 @@ def test_subset_files_keep_multiplicities_and_answer_bisection(tmp_path: Path) -
     assert write_subset_parquet(tmp_path / "kept.parquet", wanted) == 3
     assert read_subset(tmp_path / "kept.parquet") == sorted(wanted)
     keys = pl.DataFrame({"tar": ["000001.tar", "000001.tar", "000000.tar"], "key": ["b", "a", "c"]})
-    assert write_key_list(tmp_path / "keys.txt", keys) == 3
+    assert write_sorted_keys(tmp_path / "keys.txt", [keys.sort("tar", "key")]) == 3
     assert (tmp_path / "keys.txt").read_text() == "000000.tar\tc\n000001.tar\ta\n000001.tar\tb\n"
-    packed = sorted_uids(np.array([to_u64_pair(one) for one in wanted], dtype=np.uint64))
-    assert write_packed_npy(tmp_path / "packed.npy", packed) == 4
-    assert write_packed_parquet(tmp_path / "packed.parquet", packed) == 3
-    assert (tmp_path / "packed.npy").read_bytes() == (tmp_path / "kept.npy").read_bytes()
-    assert read_subset(tmp_path / "packed.parquet") == sorted(wanted)
     np.save(tmp_path / "unsorted.npy", listed[::-1])
     with pytest.raises(ValueError, match="sorted"):
         read_subset_npy(tmp_path / "unsorted.npy")

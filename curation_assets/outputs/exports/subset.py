@@ -101,7 +101,8 @@ def find_subset(ctx: PoolContext, name: str) -> Subset:
     path = Path(name).expanduser()
     if path.suffix.lower() in ID_SUFFIXES or path.is_file():
         with tempfile.TemporaryDirectory(prefix="ids-", ignore_cleanup_errors=True) as scratch:
-            packed = np.concatenate([packed_uids(*part.get_columns()) for part in listed_ids(path, Path(scratch))])
+            parts = (part.select(UID).to_numpy() for part in listed_ids(path, Path(scratch)))
+            packed = np.concatenate([packed_uids(part[:, 0], part[:, 1]) for part in parts])
         return _located(ctx, path.stem, _places(ctx, packed), path, file_sha256(path))
     return _of_ledger(ctx, name, ledger_path(ctx.store, name))
 

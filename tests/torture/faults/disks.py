@@ -14,7 +14,7 @@ from curation_assets.flow.freshness import materialise_table
 from curation_assets.flow.graph import tables_of
 from curation_assets.stores.catalog import rebuild_catalog
 from curation_assets.stores.shard_store import ShardStore
-from curation_assets.stores.subsets import read_subset_npy, write_key_list, write_subset_npy
+from curation_assets.stores.subsets import read_subset_npy, write_sorted_keys, write_subset_npy
 from tests.support.lineage_pools import webdataset_pool
 from tests.support.small_disk import SmallDisk, small_disk, why_no_disk
 from tests.torture.outcome import Fault, Outcome
@@ -61,7 +61,7 @@ def _full_store(folder: Path, rng: random.Random, outcome: Outcome) -> None:
                 lambda: store.write("fused/sieve_clip", frame(seed, rows), code_version=str(seed)),
                 lambda: store.materialise_folder("distilled/student", model, code_version=str(seed), inputs=[]),
                 lambda: write_subset_npy(store.root / "ids.npy", ids),
-                lambda: write_key_list(store.root / "keys.tsv", keys),
+                lambda: write_sorted_keys(store.root / "keys.tsv", [keys.sort("tar", "key")]),
                 lambda: rebuild_catalog(home),
             )
 
