@@ -1,11 +1,13 @@
-"""Power cuts at every write of a run, a takedown, a release and a refit; and each of their file operations failing.
+"""Power cuts at every write of a run, a takedown, a release and a refit; each of their file operations failing; and
+each file that they meet damaged.
 
-    PYTHONPATH=. python benchmarks/power_cut.py [--only run] [--what cuts,failures] [--minutes 60] [--seed 0]
+    PYTHONPATH=. python benchmarks/power_cut.py [--only run] [--what cuts,failures,damages] [--minutes 60] [--seed 0]
 
 A command runs once under strace. At every prefix of its writes the home is built as a disk could hold it then
 (tests/support/disk_record.py), equal ones once, and the command runs again on it. Then its first file operation fails,
-its second, and so on until it ends without reaching that number, with EIO, ENOSPC and EMFILE, once and for ever. States
-and operations come in a seeded order, so that a run that is ended for its time is a sample. Writes
+its second, and so on until it ends without reaching that number, with EIO, ENOSPC and EMFILE, once and for ever. Then
+each file of the home that it meets is cut short, emptied or zeroed, as disks leave files that they reported as flushed.
+States, operations and files come in a seeded order: a run that is ended for its time is a sample. Writes
 benchmarks/results/power_cut.csv, a row per command and kind of fault, and one per try that went wrong into --problems.
 """
 
@@ -74,11 +76,21 @@ def failures(
     assert every > 1 or power.after_failure(home, name, [2 * steps, error, 0], expected).outcome == "not reached"
 
 
+def damaged(home: Prepared, name: str, seed: int, every: int) -> Iterator[Try]:
+    """Files, damages in all, what came of each tried one, and which it was."""
+    expected = power.met(home, name)
+    found = power.damages(home, name)
+    for path, kind in random.Random(seed).sample(found, len(found) // every):
+        yield len({one for one, _ in found}), len(found), power.after_damage(home, name, path, kind, expected), (
+            f"{path}: {kind}"
+        )  # fmt: skip
+
+
 def main() -> None:
     """Exit status 1 where a table was torn, a success was none, or a command ended without a sentence."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default=",".join(power.BEGINS), help="commands, with commas")
-    parser.add_argument("--what", default="cuts,failures")
+    parser.add_argument("--what", default="cuts,failures,damages")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="at most, for each row of the table")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--every", type=int, default=1, help="try one in so many")
@@ -92,11 +104,15 @@ def main() -> None:
         os.environ["LD_PRELOAD"] = str(power.built_shim(Path(folder)))
         home = prepared(TARS)
         for name, what in itertools.product(given.only.split(","), given.what.split(",")):
-            for error in (None,) if what == "cuts" else power.ERRORS:
-                tries = cuts(home, name, given.seed, given.every) if error is None else (
-                    failures(home, name, given.seed, given.every, error)
-                )  # fmt: skip
-                fault = "power cut" if error is None else errno.errorcode[error]
+            seed, every = given.seed, given.every
+            faults: dict[str, dict[str, Iterator[Try]]] = {  # none begins before its first try
+                "cuts": {"power cut": cuts(home, name, seed, every)},
+                "failures": {
+                    errno.errorcode[error]: failures(home, name, seed, every, error) for error in power.ERRORS
+                },
+                "damages": {"damaged file": damaged(home, name, seed, every)},
+            }
+            for fault, tries in faults[what].items():
                 counts, steps, of, begin = Counter[str](), 0, 0, time.monotonic()
                 for steps, of, came, which in tries:  # noqa: B007
                     begin = begin if counts else time.monotonic()  # without what prepares the first try

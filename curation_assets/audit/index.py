@@ -62,8 +62,7 @@ def _refresh_index(store: ShardStore, assets: Iterable[str]) -> None:
     folder = store.root / "index"
     stored = [(asset, key, stamp) for asset in assets for key, stamp in _stamps(store, asset)]
     current = pl.DataFrame(stored, schema={name: TABLES_SCHEMA[name] for name in _STATE}, orient="row")
-    own = _read(folder / "tables.parquet", TABLES_SCHEMA), _read(folder / "inputs.parquet", INPUTS_SCHEMA)
-    parts = [_still_true(*own, current)]
+    parts = [_still_true(*_read(folder), current)]
     shared = _read_shared(store)
     parts.append(_still_true(*shared, current.join(parts[0][0], on=_STATE, how="anti")))
     new: list[tuple[object, ...]] = []
@@ -150,18 +149,25 @@ _WORDS = "curation_index_words"
 
 
 def _read_coded(path: Path) -> tuple[pl.DataFrame, dict[str, list[str]]] | None:
-    """Codes and words; None where there is no index, or one of an older layout."""
+    """Codes and words; None where there is no index, a damaged one, or one of an older layout: it is made again."""
     if not path.is_file():
         return None
-    footer = parquet_footer(path)
-    return (read_parquet(path), json.loads(footer[_WORDS])) if _WORDS in footer else None
+    try:
+        footer = parquet_footer(path)
+        return (read_parquet(path), json.loads(footer[_WORDS])) if _WORDS in footer else None
+    except (*UNREADABLE, ValueError):
+        return None
 
 
-def _read(path: Path, schema: pl.Schema) -> pl.DataFrame:
-    stored = _read_coded(path)
-    if stored is None:
-        return pl.DataFrame(schema=schema)
-    coded, words = stored
+def _read(folder: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Tables and inputs; both empty where one of them is not there, since tables tell what is known of inputs."""
+    tables, inputs = (_read_coded(folder / f"{name}.parquet") for name in ("tables", "inputs"))
+    if tables is None or inputs is None:
+        return pl.DataFrame(schema=TABLES_SCHEMA), pl.DataFrame(schema=INPUTS_SCHEMA)
+    return _decoded(*tables, TABLES_SCHEMA), _decoded(*inputs, INPUTS_SCHEMA)
+
+
+def _decoded(coded: pl.DataFrame, words: Mapping[str, list[str]], schema: pl.Schema) -> pl.DataFrame:
     return coded.with_columns(
         pl.col(name).replace_strict(np.arange(len(listed)), listed, return_dtype=pl.String)
         for name, listed in words.items()

@@ -3,7 +3,7 @@
 import functools
 import hashlib
 import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -170,6 +170,8 @@ def _asset_of(
         for sentence, error in result.problems:
             observer.problem(sentence, error)
         if result.errors:
+            for observation in _failed_partitions(key, blocks, result):
+                context.log_event(observation)
             raise _failure(result)
         for block, stored in shards_of(shown, lambda: ctx.store.partitions(table.name)).items():
             of_all = metadata_of_block(ctx, table, stored, made=len(blocks[block]))
@@ -211,13 +213,28 @@ def _tables_of_run(context: dg.AssetExecutionContext, pool_name: str) -> list[st
     return [table for pool, table in selected if pool == pool_name]
 
 
+def _failed_partitions(
+    key: dg.AssetKey, blocks: Mapping[str, Sequence[str]], result: TableResult
+) -> Iterator[dg.AssetObservation]:
+    """An event for each partition with shards that failed, which names them. It does not count as made."""
+    for block, shards in blocks.items():
+        failed = _sentences({shard: result.errors[shard] for shard in shards if shard in result.errors})
+        if failed:
+            words = f"{len(failed)} of {len(shards)} shards failed, the others are kept: {', '.join(failed)}"
+            yield dg.AssetObservation(key, partition=block, description=words, metadata=failed)
+
+
+def _sentences(errors: Mapping[str, Exception]) -> dict[str, str]:
+    return {shard: f"{type(error).__name__}: {error}" for shard, error in errors.items()}
+
+
 def _failure(result: TableResult) -> Exception:
     """What a run raises of a table with errors: of a whole-pool table its own exception."""
     errors = result.errors
     first = next(iter(errors.values()))
     if result.table.grain == "pool":
         return first
-    sentences = {shard: f"{type(error).__name__}: {error}" for shard, error in errors.items()}
+    sentences = _sentences(errors)
     what = "trainings" if result.table.grain == "training" else "shards"
     failure = dg.Failure(
         f"{result.table.name}: {len(errors)} of {len(result.shards)} {what} failed; finished {what} are kept "

@@ -36,7 +36,7 @@ import polars as pl
 from curation_assets.core.allocator import keep_freed_memory
 from curation_assets.core.progress import Advance, Fraction, ProgressReporter, Silent
 from curation_assets.core.roles import ROLES
-from curation_assets.core.settings import Settings, environment_read, working_copy
+from curation_assets.core.settings import Settings, environment_read
 from curation_assets.core.stages import STAGES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import is_up_to_date, materialise_table
@@ -134,14 +134,9 @@ def _roles_of_run(ctx: PoolContext, table: Table, tables: Mapping[str, Table]) -
 
 
 def run_all(settings: Settings, function: Callable[..., object], calls: Sequence[tuple[Any, ...]]) -> Iterator[object]:
-    """Call an importable function that writes files with each of some arguments; yield as calls end.
-
-    On the nodes of a Ray cluster, which see the home under the same path; else here, one after the other. Raises what a
-    call raises, TaskLostError where its nodes died.
+    """Call an importable function that writes files with each of some arguments on the nodes of the Ray cluster; yield
+    as calls end. Paths in the home are a node's own. Raises what a call raises, TaskLostError where its nodes died.
     """
-    if settings.ray is None or working_copy(settings.home) is not None:  # of a home in a bucket each node has its own
-        yield from (function(*arguments) for arguments in calls)
-        return
     executor = workers(settings, ())
     jobs = [executor.submit(function, *arguments) for arguments in calls]
     try:

@@ -13,6 +13,7 @@ import socket
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from curation_assets.core.allocator import keep_freed_memory
@@ -54,7 +55,7 @@ class RayExecutor(Executor):
                 f"{largest:.0f}; start nodes with more (`ray start --num-cpus`), or set CURATION_WORKERS so that "
                 f"CURATION_THREADS / CURATION_WORKERS ({settings.threads} / {settings.workers} now) is not above it"
             )
-        self._home = home_name(settings.home)
+        self._home, self._root = home_name(settings.home), settings.home
         self._call = ray.remote(
             num_cpus=threads, num_gpus=1 if needs_gpu else 0, max_retries=MAX_RETRIES, scheduling_strategy="SPREAD"
         )(_call)
@@ -62,7 +63,7 @@ class RayExecutor(Executor):
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
         """Start a call; its future holds what the function returned or raised, TaskLostError where its nodes died."""
         done: Future[Any] = Future()
-        reference: ObjectRef[Any] = self._call.remote(__version__, self._home, function, args, kwargs)
+        reference: ObjectRef[Any] = self._call.remote(__version__, self._home, self._root, function, args, kwargs)
         reference.future().add_done_callback(functools.partial(_pass_on, done=done))
         return done
 
@@ -93,8 +94,8 @@ def _connected(settings: Settings) -> Any:
     return ray
 
 
-def _call(version: str, home: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """On a node."""
+def _call(version: str, home: str, root: Path, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """On a node. `root`: the home where the call was made; settings and paths of it become those of this node."""
     keep_freed_memory()  # as a worker of one machine does
     if version != __version__:
         raise RayUnavailableError(
@@ -106,7 +107,13 @@ def _call(version: str, home: str, function: Callable[..., Any], args: Any, kwar
             f"node {socket.gethostname()} has no folder {home}; every node needs the home under the same path"
         )
     open_home(here)  # what other nodes wrote meanwhile
-    return function(*(replace(arg, home=here) if isinstance(arg, Settings) else arg for arg in args), **kwargs)
+
+    def of_here(arg: Any) -> Any:
+        if isinstance(arg, Settings):
+            return replace(arg, home=here)
+        return here / arg.relative_to(root) if isinstance(arg, Path) and arg.is_relative_to(root) else arg
+
+    return function(*map(of_here, args), **kwargs)
 
 
 def _pass_on(answered: "Future[Any]", done: "Future[Any]") -> None:

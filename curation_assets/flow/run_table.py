@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import polars as pl
 
+from curation_assets.core.errors import StoreError
 from curation_assets.core.progress import Advance
 from curation_assets.flow.conservation import pool_succeeds, success_violations, violations
 from curation_assets.flow.context import PoolContext
@@ -131,10 +132,14 @@ def run_table(
     with ctx.progress.task(f"{table.name}{what}", 1 if shards is None else len(shards)) as advance:
         for shard, outcome in _outcomes(ctx, table, shards, tables, advance):
             frame = None
+            if not (isinstance(outcome, Exception) or table.is_folder):
+                try:
+                    frame = ctx.store.read(table.name, shard)
+                except StoreError as error:  # what an earlier run made was damaged since
+                    outcome = error
             if isinstance(outcome, Exception):
                 done = ShardResult(table.name, shard, error=outcome)
             else:
-                frame = None if table.is_folder else ctx.store.read(table.name, shard)
                 done = _checked(ctx, table, shard, outcome, frame)
             if done.failures:
                 failing.append(done)

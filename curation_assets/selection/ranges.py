@@ -9,6 +9,7 @@ words that hold for the whole pool.
 import itertools
 import json
 import shutil
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -23,7 +24,13 @@ from curation_assets.core.table_names import SAMPLES, table_of
 from curation_assets.numeric.sorting import gather, stretches
 from curation_assets.selection.policy import RANDOM
 from curation_assets.selection.rows import PoolRows, Signal, StoredRows, Texts, code_type, stored_order
-from curation_assets.stores.atomic import naming_refusals, remove_path, remove_stale
+from curation_assets.stores.atomic import (
+    FOREIGN_STALE_SECONDS,
+    fetch_folder,
+    naming_refusals,
+    remove_path,
+    remove_stale,
+)
 from curation_assets.stores.shard_store import ShardStore
 from curation_assets.stores.temporary import temporary_path
 
@@ -64,8 +71,8 @@ def whole_pool(
     if rows <= ROWS_IN_MEMORY:
         yield PoolRows.read(store)
         return
-    with _folder(store) as folder:
-        pool = SortedPool(store, folder, groups, rows, progress or Silent(), run_all)
+    with _folders(store, run_all) as (folder, spilled):
+        pool = SortedPool(store, folder, spilled, groups, rows, progress or Silent(), run_all)
         pool.sort()
         yield pool
 
@@ -82,8 +89,8 @@ def ranges_with_repeats(
     if rows <= ROWS_IN_MEMORY:
         yield iter([PoolRows.with_repeats(store)])
         return
-    with _folder(store) as folder:
-        pool = SortedPool(store, folder, groups, rows, progress or Silent(), run_all)
+    with _folders(store, run_all) as (folder, spilled):
+        pool = SortedPool(store, folder, spilled, groups, rows, progress or Silent(), run_all)
         yield (rows for rows, _ in pool.ranges(is_dropping=False))
 
 
@@ -104,17 +111,24 @@ def _groups(store: ShardStore) -> tuple[list[tuple[str, ...]], int]:
 
 
 @contextmanager
-def _folder(store: ShardStore) -> Iterator[Path]:
-    """A new folder beside the pool's tables, removed at the end; what a killed process left is removed now."""
+def _folders(store: ShardStore, run_all: RunAll) -> Iterator[tuple[Path, Path]]:
+    """A new folder beside the pool's tables, and where groups are written: in it, or, where other machines write them
+    into a bucket, in a folder of objects. Removed at the end; what a killed process left is removed now."""
     target = store.root / "sorted_rows"
     remove_stale(target)
-    folder = temporary_path(target)
+    folder = spilled = temporary_path(target)
+    if store.objects is not None:
+        for left in store.objects.unused_since(target, time.time() - FOREIGN_STALE_SECONDS):
+            remove_path(left)
+        if run_all is not one_by_one:
+            spilled = target / folder.name.removeprefix(".")
     with naming_refusals(store.root):
         folder.mkdir(parents=True)
         try:
-            yield folder
+            yield folder, spilled
         finally:
-            remove_path(folder)
+            for one in {folder, spilled}:
+                remove_path(one)
 
 
 # -- one group of shards ----------------------------------------------------------------------------------------------
@@ -139,6 +153,8 @@ def spill(root: Path, shards: Sequence[str], place: Path, wanted: Wanted) -> Non
     for name, column in contents.items():
         np.save(folder / f"{name}.npy", column.codes if isinstance(column, Texts) else column, allow_pickle=False)
     (folder / _WORDS).write_text(json.dumps(words))  # in the order of the columns
+    if store.objects is not None:
+        store.objects.commit(folder, folder)
 
 
 def _row_columns(rows: PoolRows) -> Contents:
@@ -149,7 +165,8 @@ def _row_columns(rows: PoolRows) -> Contents:
 
 
 def _rows_at(store: ShardStore, shards: Sequence[str], place: Path) -> PoolRows:
-    """Rows that were spilled."""
+    """Rows that were spilled, in a bucket perhaps by another node."""
+    fetch_folder(place / _ROWS)
     spilled = _Spilled([place / _ROWS])
     found = {name: spilled.read(name, [slice(None)]) for name in spilled.words}
     order = stored_order(found["shard"], found["source_row"], len(shards))
@@ -253,6 +270,7 @@ class SortedPool:
 
     store: ShardStore
     folder: Path
+    spilled: Path  # folder of what `spill` writes
     groups: list[tuple[str, ...]]
     row_count: int
     progress: ProgressReporter
@@ -303,7 +321,7 @@ class SortedPool:
             yield [slice(*part) for part in zip(starts, ends, strict=True)]
 
     def _place(self, group: int) -> Path:
-        return self.folder / f"group{group}"
+        return self.spilled / f"group{group}"
 
     def _spill(self, wanted: Wanted, bytes_a_row: int) -> _Spilled:
         rows, free = self.row_count, shutil.disk_usage(self.folder).free
@@ -318,6 +336,8 @@ class SortedPool:
             calls = [(self.store.root, shards, self._place(number), wanted) for number, shards in groups]
             for _ in self.run_all(spill, calls):
                 advance(1)
+        if self.store.objects is not None and self.spilled != self.folder:
+            self.store.objects.reload_folder(self.spilled)
         return _Spilled([self._place(number) / _named(wanted) for number in range(len(self.groups))])
 
     def table(self, *wanted: str | int) -> dict[str, Column]:

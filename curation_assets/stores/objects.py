@@ -46,7 +46,8 @@ USED_STEP_SECONDS = 3600.0  # how exactly the time of last use is known; younger
 
 _LOCAL = ("dagster", "logs", "robots_txt", "evaluation", "catalog.duckdb", "catalog.duckdb.wal", "catalog.duckdb.tmp")
 _LOCAL_OF_POOL = ("index", "source")  # made again from tables and from the pool's source
-_FETCHED_WHEN_USED = ("downloads", "tar_indexes", "shared_index")  # folders of a pool; the second of the home, too
+#: Folders of a pool; the second of the home, too.
+_FETCHED_WHEN_USED = ("downloads", "tar_indexes", "shared_index", "sorted_rows")
 _TABLE_MANIFEST = "manifest.json"  # a copy of what the table's footer holds, put after it: nobody reads it to decide
 _OF_TABLES = ("data.parquet", _TABLE_MANIFEST)
 _VERSION = re.compile(r"^\.[a-z0-9_]+\.version-[0-9a-f]{12}$")
@@ -198,6 +199,16 @@ class ObjectHome:
         names = {name.rpartition("/")[2] for name in self._entries if name.rpartition("/")[0] == key}
         here = {path.name for path in folder.glob("*") if path.is_file()}  # put by this machine since
         return sorted(folder / name for name in names | here if self.has(folder / name))
+
+    def unused_since(self, folder: Path, moment: float) -> list[Path]:
+        """Folders right in a folder all of whose objects were put before `moment`, in seconds since 1970."""
+        self.refresh(folder)
+        newest: dict[Path, float] = {}
+        for name, entry in self._entries.items():
+            if name.startswith(f"{self.key_of(folder)}/"):
+                inside = folder / (self.root / name).relative_to(folder).parts[0]
+                newest[inside] = max(newest.get(inside, 0.0), entry.modified)
+        return sorted(inside for inside, put_at in newest.items() if put_at < moment)
 
     def size_of(self, path: Path) -> int:
         """Bytes of all objects of a file or folder, by the latest listing."""

@@ -113,3 +113,17 @@ def test_what_the_shared_index_lacks_is_read_from_the_tables(
     tables_fetched(bucket)
     refresh_index(three, ASSETS)
     assert tables_fetched(bucket) == 0
+
+
+@pytest.mark.parametrize("name", ["tables", "inputs"])
+@pytest.mark.parametrize("damaged", [lambda data: data[:-9], lambda data: bytes(len(data)), lambda data: b""])
+def test_a_damaged_index_is_made_again(tmp_path: Path, name: str, damaged: Callable[[bytes], bytes]) -> None:
+    store = ShardStore(tmp_path)
+    for number, shard in enumerate(SHARDS):
+        write(store, shard, number)
+    refresh_index(store, ASSETS)
+    before, path = contents(store), tmp_path / "index" / f"{name}.parquet"
+    path.write_bytes(damaged(path.read_bytes()))
+    refresh_index(store, ASSETS)
+    assert contents(store) == before
+    assert any(before.values())

@@ -1,8 +1,5 @@
 """New shards: the rest of the chain follows by itself, one run per step, and says what it waits for."""
 
-import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -24,7 +21,7 @@ from curation_assets.flow.freshness import materialise_table
 from curation_assets.flow.graph import tables_of
 from curation_assets.selection.policy import POLICIES_ROOT
 from tests.support.lineage_pools import jpeg, webdataset_pool, write_tar
-from tests.support.paths import REPOSITORY
+from tests.support.webserver import running_daemon
 
 RAW = ("raw/registered_shards", "raw/downloads", "raw/samples")
 LATER = 10_000.0  # seconds from now, when any quiet period is over
@@ -181,27 +178,8 @@ def test_tars_that_are_dropped_into_the_folder_end_in_ledger_subset_and_report(t
     before = {name: ctx.store.manifest(name) for name in (*followed, "filtered/icc_cut")}
     add_tars(tmp_path, range(3, 43))
     instance = prepare_instance(settings)
-    environment = {
-        **os.environ,
-        "CURATION_HOME": str(settings.home),
-        "CURATION_PROFILE": "embedded",
-        "DAGSTER_HOME": str(settings.dagster_home),
-    }
-    command = [Path(sys.executable).parent / "dagster-daemon", "run", "-w", REPOSITORY / "workspace.yaml"]
-    with (tmp_path / "daemon.log").open("wb") as log:
-        daemon = subprocess.Popen(command, env=environment, cwd=REPOSITORY, stdout=log, stderr=log)
-        try:
-            sentence: Step | str = ""
-            for _ in range(400):
-                time.sleep(5)
-                assert daemon.poll() is None, (tmp_path / "daemon.log").read_text()[-3000:]
-                sentence = next_step(ctx, instance, time.time())
-                if sentence == "up to date with 43 shards":
-                    break
-            assert sentence == "up to date with 43 shards", sentence
-        finally:
-            daemon.terminate()
-            daemon.wait(timeout=60)
+    with running_daemon(settings) as wait_until:
+        wait_until(lambda: next_step(ctx, instance, time.time()) == "up to date with 43 shards")
     after = {name: ctx.store.manifest(name) for name in before}
     assert after["filtered/icc_cut"] == before["filtered/icc_cut"], "cuts stay"
     assert [name for name in followed if after[name] == before[name]] == []

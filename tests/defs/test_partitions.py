@@ -24,10 +24,13 @@ from curation_assets.defs.metadata import together
 from curation_assets.defs.partitions import new_and_old, partition_of, partitions_of_shards, shards_of
 from curation_assets.defs.records import materialisations
 from curation_assets.flow.context import PoolContext
+from curation_assets.flow.freshness import materialise_table
+from curation_assets.flow.graph import tables_of
 from curation_assets.numeric.identity import sample_id_of
 from curation_assets.sources.declaration import add_pool
 from curation_assets.stores.content_hash import frame_sha256
 from tests.support.lineage_pools import caption_of, jpeg, write_tar
+from tests.support.webserver import running_daemon
 from tests.torture.faults.bit_flips import flip_bit
 
 RAW = ("raw/registered_shards", "raw/downloads", "raw/samples")
@@ -107,6 +110,18 @@ def events(settings: Settings) -> int:
             tables = connection.execute("select name from sqlite_master where name = 'event_logs'").fetchall()
             counts += [connection.execute("select count(*) from event_logs").fetchone()[0] for _ in tables]
     return max(counts)
+
+
+def observed(instance: dg.DagsterInstance, asset: str) -> dict[str, list[str]]:
+    """Partition → failed shards, by the newest event of a failure of it."""
+    found: dict[str, list[str]] = {}
+    for record in instance.fetch_observations(key(asset), limit=100).records:
+        event = record.asset_observation
+        assert event is not None
+        assert event.partition is not None
+        assert all(shard in (event.description or "") for shard in event.metadata)
+        found.setdefault(event.partition, list(event.metadata))
+    return found
 
 
 # -- keys -------------------------------------------------------------------------------------------------------------
@@ -221,6 +236,9 @@ def test_a_bad_shard_harms_no_neighbour_and_a_second_run_makes_the_rest(tmp_path
     with pytest.raises(RunFailedError, match=r"raw/samples of shard photos-000004"):
         run_pool(settings, "photos", tables=RAW[2:])
     assert made(settings) == ["0", "1", "2", "3", "5", "6"]
+    with prepare_instance(settings) as instance:
+        assert observed(instance, "raw/samples") == {BLOCKS[1]: ["photos-000004"]}
+        assert not instance.get_materialized_partitions(key("raw/samples"))
     ctx.store.remove(RAW[0], "photos-000004")
     reports = {report.table: report for report in run_pool(settings, "photos", tables=RAW)}
     assert (reports["raw/samples"].computed, reports["raw/samples"].reused) == (1, 6)
@@ -326,3 +344,32 @@ def test_the_scheduled_backfill_requests_missing_blocks(tmp_path: Path) -> None:
             definitions, instance, evaluation_time=start + datetime.timedelta(minutes=31), cursor=quiet.cursor
         )
         assert hourly.get_requested_partitions(key(RAW[0])) == {BLOCKS[0], BLOCKS[2]}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_the_daemon_makes_blocks_names_a_bad_shard_and_goes_on_once_it_is_mended(tmp_path: Path) -> None:
+    """Real sensors and schedules: a tar into a block that was made, and a new block of which one shard is damaged."""
+    settings = pool_of(tmp_path, 3, shards=4)
+    declaration = settings.pools_root / "photos.yaml"
+    text = declaration.read_text(encoding="utf-8")
+    declaration.write_text(text.replace("options:", "options:\n  backfill_cron: '* * * * *'\n  quiet_minutes: 0.01"))
+    run_pool(settings, "photos")
+    for shard in (4, 6, 7, 8):
+        add_tar(tmp_path, shard)
+    ctx = PoolContext.open(settings, "photos")
+    tables, bad = tables_of(ctx), "photos-000007"
+    for name in RAW[:2]:
+        materialise_table(ctx, tables[name], bad, tables=tables)
+    flip_bit(ctx.store.table_path(RAW[0], bad), random.Random(1))
+    with prepare_instance(settings) as instance, running_daemon(settings) as wait_until:
+        wait_until(lambda: observed(instance, RAW[0]) == {BLOCKS[2]: [bad]})
+        assert {"6", "7", "8"} <= set(made(settings, RAW[0])), "its neighbours are kept"
+        assert BLOCKS[2] not in instance.get_materialized_partitions(key(RAW[0]))
+        ctx.store.remove(RAW[0], bad)
+        wait_until(lambda: next_step(ctx, instance, datetime.datetime.now().timestamp()) == "up to date with 8 shards")
+        assert set(instance.get_dynamic_partitions("photos")) == set(BLOCKS)
+        for name in ("raw/samples", "filtered/icc"):
+            assert instance.get_materialized_partitions(key(name)) == set(BLOCKS)
+    ledger = pl.read_parquet(ctx.store.folder_path("filtered/ledger") / "icc.parquet")
+    assert [shard[-1] for shard in sorted(ledger["shard"].unique())] == list("01234678")

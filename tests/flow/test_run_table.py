@@ -80,6 +80,17 @@ class Recorder:
         pass
 
 
+def test_a_stored_shard_that_was_damaged_since_is_named_and_harms_no_neighbour(ctx: PoolContext) -> None:
+    table = signal(lambda ctx, shard: values([1.0, None]))
+    assert not run_table(ctx, table, SHARDS[:2], tables={}).errors
+    path = ctx.store.table_path(table.name, SHARDS[0])
+    path.write_bytes(path.read_bytes().replace(b"broken", b"brokem"))
+    result = run_table(ctx, table, SHARDS, tables={})
+    assert list(result.errors) == SHARDS[:1]
+    assert [done.manifest.partition for done in result.finished] == SHARDS[1:]
+    assert SHARDS[0] in result.problems[0][0]
+
+
 @pytest.mark.parametrize(
     ("table", "label", "total"),
     [

@@ -49,6 +49,13 @@ def test_sieve_reads_captions_that_the_pool_brings(tmp_path: Path) -> None:
     assert not materialise_table(ctx, table, ctx.shards()[0], tables=tables).is_reused
 
 
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "given.parquet"
+    path.write_bytes(b"PAR1")
+    with pytest.raises(ValueError, match=r"given\.parquet cannot be read .* put a whole copy of it in its place"):
+        read_given(path, "generated_captions", pl.DataFrame({"sample_id": ["0" * 32], "url": [None]}))
+
+
 def test_detections_of_the_user_take_the_detectors_place(tmp_path: Path) -> None:
     ids = [sample_id_of(None, text) for text in CAPTIONS]
     detections = pl.DataFrame({"uid": ids[::-1], "detected_objects": [["dog"], ["dog"], [], ["kite", "sea"]]})

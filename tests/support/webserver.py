@@ -1,4 +1,4 @@
-"""`curate ui` as a process of its own."""
+"""`curate ui`, and Dagster's daemon, as processes of their own."""
 
 import contextlib
 import os
@@ -7,10 +7,12 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from queue import Empty, Queue
 
+from curation_assets.core.settings import Settings
 from tests.support.paths import REPOSITORY
 
 START_SECONDS = 240  # Dagster is imported by four processes
@@ -52,3 +54,29 @@ def curate_ui(home: Path | str, *options: str) -> Iterator[str]:
         except subprocess.TimeoutExpired:
             process.kill()
             raise
+
+
+@contextlib.contextmanager
+def running_daemon(settings: Settings) -> Iterator[Callable[[Callable[[], bool]], None]]:
+    """Dagster's daemon beside the code location of a home. Yields a function that waits until something holds."""
+    environment = {
+        **os.environ, "CURATION_HOME": str(settings.home), "CURATION_PROFILE": "embedded",
+        "DAGSTER_HOME": str(settings.dagster_home),
+    }  # fmt: skip
+    command = [Path(sys.executable).parent / "dagster-daemon", "run", "-w", REPOSITORY / "workspace.yaml"]
+    path = settings.home / "daemon.log"
+    with path.open("wb") as log, subprocess.Popen(
+        command, env=environment, cwd=REPOSITORY, stdout=log, stderr=log
+    ) as daemon:  # fmt: skip
+
+        def wait_until(holds: Callable[[], bool]) -> None:
+            """As long as the test may take."""
+            while not holds():
+                assert daemon.poll() is None, path.read_text()[-3000:]
+                time.sleep(2)
+
+        try:
+            yield wait_until
+        finally:
+            daemon.terminate()
+            daemon.wait(timeout=60)

@@ -45,8 +45,11 @@ from tests.support.forking import Ended, ForkServer
 from tests.support.lineage_pools import jpeg, write_tar
 from tests.torture.points import VERSION, Points, count_events, name_of, save_every_step
 
-#: One thread each: the tries are many and small.
-ENVIRONMENT = dict.fromkeys(("OMP_NUM_THREADS", "POLARS_MAX_THREADS", "CURATION_THREADS", "CURATION_WORKERS"), "1")
+#: One thread each: the tries are many and small. Names of files are not broken into lines.
+ENVIRONMENT = {
+    **dict.fromkeys(("OMP_NUM_THREADS", "POLARS_MAX_THREADS", "CURATION_THREADS", "CURATION_WORKERS"), "1"),
+    "COLUMNS": "400",
+}
 SERVER = ForkServer(
     (
         "curation_assets.flow.sql:recipes", "tests.torture.homes", "tests.torture.canary",  # parsing takes a second
@@ -190,9 +193,14 @@ def repair(home: str, pool: str) -> None:
     verify_module.verify(pool, True, home=Path(home))
 
 
+def verify(home: str, pool: str) -> None:
+    """`curate verify POOL`, which ends with 1 where a file is damaged."""
+    verify_module.verify(pool, home=Path(home))
+
+
 COMMANDS = {
     "run": run, "refit": refit, "take_down": take_down, "retry": retry, "release": release, "export": export,
-    "repair": repair,
+    "repair": repair, "verify": verify,
 }  # fmt: skip
 
 

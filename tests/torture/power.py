@@ -1,4 +1,5 @@
-"""A command whose writes a power cut undoes, and one whose n-th file operation fails; each then run again.
+"""A command whose writes a power cut undoes, one whose n-th file operation fails, and one that meets a damaged file;
+each then run again.
 
 What must come out is what comes out where nothing happens, or a sentence, and a home that `curate verify --repair`
 heals.
@@ -30,6 +31,13 @@ from tests.torture.homes import COMMANDS, ENVIRONMENT, SECONDS, TARS, Prepared, 
 
 #: Command → the state of a home that it begins from.
 BEGINS = {"run": "declared", "take_down": "denied", "release": "finished", "refit": "finished"}
+#: The same where a file of theirs is damaged: what a disk leaves that reports as flushed what it has not.
+MEETS = BEGINS | {"run": "released"}
+DAMAGES = {
+    "cut": lambda data: data[: len(data) // 2], "empty": lambda data: b"", "zeros": lambda data: bytes(len(data)),
+}  # fmt: skip
+#: Without a hash, since people or Dagster change them; or with nothing that another process would read.
+UNHASHED = re.compile(r"^(dagster|pools|tars)/|/costs/|\.(lease|lock|writing)$")
 SHIM = REPOSITORY / "tests" / "support" / "failing_io.c"
 ERRORS = (errno.EIO, errno.ENOSPC, errno.EMFILE)
 
@@ -225,3 +233,57 @@ def after_failure(home: Prepared, name: str, fault: list[int], expected: Undistu
         return Came("wrong success", "; ".join(wrong)) if wrong else Came("did without it")
     came = _again(home, name, expected)
     return came if came.outcome != "recovered" else Came("recovered", first["words"])
+
+
+# -- damaged files ----------------------------------------------------------------------------------------------------
+
+
+def met(home: Prepared, name: str) -> Undisturbed:
+    """What a home must be after the command; makes the state in which files are damaged."""
+    if name != "run":
+        return undisturbed(home, name)
+    if not (home.base / "released").is_dir():
+        undisturbed(home, "release")
+        home.restore("finished")
+        began(home, "release")
+        home.save("released")
+    return undisturbed(home, "release")  # another run changes nothing
+
+
+def damages(home: Prepared, name: str) -> list[tuple[str, str]]:
+    """File of the home that a command meets, and how it is damaged: each in each way that changes it."""
+    begin = home.base / MEETS[name]
+    files = sorted(path for path in begin.rglob("*") if path.is_file() and not path.is_symlink())
+    names = [(str(path.relative_to(begin)), path.read_bytes()) for path in files]
+    return [
+        (one, kind) for one, data in names if not UNHASHED.search(one)
+        for kind, damaged in DAMAGES.items() if damaged(data) != data
+    ]  # fmt: skip
+
+
+def after_damage(home: Prepared, name: str, path: str, kind: str, expected: Undisturbed) -> Came:
+    """A command where a file is damaged, and `curate verify`; then, unless both end well, `verify --repair` and again.
+
+    A refusal names the file; so must `verify` where the command did not read it.
+    """
+    home.restore(MEETS[name])
+    damaged = home.home / path
+    damaged.write_bytes(DAMAGES[kind](damaged.read_bytes()))
+    first, looked = began(home, name), began(home, "verify")
+    unclear = [one["words"] for one in (first, looked) if one["words"] and not one["is_sentence"]]
+    if unclear:
+        return Came("no sentence", unclear[0])
+    if looked["words"] is None:
+        wrong = [first["words"]] if first["words"] else _wrong(home, name, expected)
+        return Came("wrong success", "; ".join(wrong)) if wrong else Came("recovered")
+    if damaged.name not in f"{first['words']} {looked['log']}":
+        return Came("no sentence", f"nothing names {path}: {first['words']} | {looked['log'][-1000:]}")
+    repaired, again, last = began(home, "repair"), began(home, name), began(home, "verify")
+    words = f"{first['words']} | repair: {repaired['words']} | then: {again['words']}"
+    left = [again["words"]] if again["words"] else _wrong(home, name, expected)
+    if not left and last["words"] is None:
+        return Came("healed by repair", words)
+    said = f"{repaired['words']} {repaired['log']}"
+    if again["words"] is None and last["words"] is None:
+        return Came("wrong success", f"{words} | {'; '.join(left)}")
+    return Came("refused" if damaged.name in said else "no sentence", f"{words} | {said[-1000:]}")

@@ -31,7 +31,7 @@ from curation_assets.selection.cut import PolicyCut, cut_frame, cut_of_frame
 from curation_assets.selection.judging import judge, multiplicity
 from curation_assets.selection.part_by_part import fit_pool_cut
 from curation_assets.selection.policy import RANDOM, Policy
-from curation_assets.selection.ranges import RunAll, ranges_with_repeats, whole_pool
+from curation_assets.selection.ranges import RunAll, one_by_one, ranges_with_repeats, whole_pool
 from curation_assets.selection.rows import DROP_REASON, ROW_KEY, UID, PoolRows, uid_columns
 from curation_assets.stores.columns import by_shard, uid_texts
 from curation_assets.stores.denylist import COLUMNS, Denylist
@@ -192,7 +192,7 @@ def _duplicates(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
 
 def _read_by(ctx: PoolContext) -> tuple[ShardStore, ProgressReporter, RunAll]:
     """How the rows of a whole pool are read."""
-    return ctx.store, ctx.progress, functools.partial(run_all, ctx.settings)
+    return ctx.store, ctx.progress, one_by_one if ctx.settings.ray is None else functools.partial(run_all, ctx.settings)
 
 
 def _repeats(rows: PoolRows) -> pl.DataFrame:

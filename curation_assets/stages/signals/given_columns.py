@@ -83,7 +83,15 @@ def read_given_values(path: Path, column: str, samples: pl.DataFrame) -> pl.Seri
 
 
 def _rows_of(path: Path, column: str, samples: pl.DataFrame, *, is_number: bool = False) -> pl.DataFrame:
-    """Rows of the file about these samples, the column in its type."""
+    """Rows of the file about these samples, the column in its type. Raises ValueError for a damaged file."""
+    try:
+        return _read_rows(path, column, samples, is_number)
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        words = f"{path} cannot be read ({type(error).__name__}: {error}); put a whole copy of it in its place"
+        raise ValueError(words) from error
+
+
+def _read_rows(path: Path, column: str, samples: pl.DataFrame, is_number: bool) -> pl.DataFrame:
     ids = samples["sample_id"].implode()
     if path.suffix == ".parquet":
         columns = scan_parquet(path).collect_schema().names()
