@@ -87,13 +87,20 @@ def partitions_definition(pool: str, table: Table) -> dg.PartitionsDefinition | 
 
 
 def backfill_condition(cron_schedule: str) -> dg.AutomationCondition:
-    """Scheduled backfill: at each tick, what is missing and can be made; nothing twice, nothing on failed checks."""
+    """Scheduled backfill: at each tick, what is missing and can be made; nothing twice, nothing on failed checks.
+
+    Checks of what the same run makes have not passed yet, and stop it there if they fail: without `will_be_requested`
+    a new pool, and one whose last run failed, would be made table by table, one a tick.
+    """
     return (
         dg.AutomationCondition.cron_tick_passed(cron_schedule)
         & dg.AutomationCondition.missing()
         & ~dg.AutomationCondition.in_progress()
         & ~dg.AutomationCondition.any_deps_missing()
-        & dg.AutomationCondition.all_deps_blocking_checks_passed()
+        & dg.AutomationCondition.all_deps_match(
+            dg.AutomationCondition.will_be_requested()
+            | dg.AutomationCondition.all_checks_match(dg.AutomationCondition.check_passed(), blocking_only=True)
+        )
     )
 
 

@@ -13,6 +13,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.holder import Holder, Takedown, files_in
 from curation_assets.flow.table import Table
 from curation_assets.flow.table_checks import folder_checks, table_checks
+from curation_assets.selection.ranges import SORTED_ROWS
 from curation_assets.stores.atomic import remove_all_stale, remove_path
 from curation_assets.stores.damage import Check
 from curation_assets.stores.denylist import TAKEDOWN
@@ -50,6 +51,7 @@ class StoredTables(Holder):
             else:
                 store.remove(name)
         remove_all_stale(store.root)
+        remove_path(store.root / SORTED_ROWS)  # what a run that was killed left
         for folder in list(store.root.glob("*/.*.unfinished")):  # what long computations saved on their way
             for part in [folder / "pool", *(folder / shard for shard in takedown.shards)]:
                 remove_path(part)

@@ -41,6 +41,7 @@ SAMPLED = 1024  # one id in so many of a group serves to choose the ranges
 #: Bytes a row of what is written here: the rows twice and their order; a signal twice.
 _ROWS_BYTES, _SIGNAL_BYTES = 64, 20
 
+SORTED_ROWS = "sorted_rows"  # of a pool in a bucket a folder of objects while nodes of a cluster write it
 _ROWS, _WORDS = "rows", "words.json"
 Contents = Mapping[str, np.ndarray | Texts]
 Wanted = tuple[str | int, ...]  # what is read of a group: its rows, a signal, its scores, or texts
@@ -114,7 +115,7 @@ def _groups(store: ShardStore) -> tuple[list[tuple[str, ...]], int]:
 def _folders(store: ShardStore, run_all: RunAll) -> Iterator[tuple[Path, Path]]:
     """A new folder beside the pool's tables, and where groups are written: in it, or, where other machines write them
     into a bucket, in a folder of objects. Removed at the end; what a killed process left is removed now."""
-    target = store.root / "sorted_rows"
+    target = store.root / SORTED_ROWS
     remove_stale(target)
     folder = spilled = temporary_path(target)
     if store.objects is not None:
@@ -337,7 +338,8 @@ class SortedPool:
             for _ in self.run_all(spill, calls):
                 advance(1)
         if self.store.objects is not None and self.spilled != self.folder:
-            self.store.objects.reload_folder(self.spilled)
+            self.store.objects.refresh(self.spilled)
+            fetch_folder(self.spilled)
         return _Spilled([self._place(number) / _named(wanted) for number in range(len(self.groups))])
 
     def table(self, *wanted: str | int) -> dict[str, Column]:

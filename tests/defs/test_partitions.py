@@ -333,17 +333,24 @@ def test_a_job_of_the_ui_makes_a_block_and_what_came_later_follows(tmp_path: Pat
 
 @pytest.mark.slow
 def test_the_scheduled_backfill_requests_missing_blocks(tmp_path: Path) -> None:
+    """All tables in one run, though no check of theirs has passed yet."""
     settings = pool_of(tmp_path, 3)
     definitions = build_definitions(settings)
+    start = datetime.datetime(2026, 1, 1, 0, 30, tzinfo=datetime.UTC)
     with prepare_instance(settings) as instance:
         instance.add_dynamic_partitions("photos", BLOCKS)
+
+        def requested(hour: int) -> list[set[str]]:
+            begin = start + datetime.timedelta(hours=hour)
+            quiet = dg.evaluate_automation_conditions(definitions, instance, evaluation_time=begin)
+            hourly = dg.evaluate_automation_conditions(
+                definitions, instance, evaluation_time=begin + datetime.timedelta(minutes=31), cursor=quiet.cursor
+            )
+            return [set(hourly.get_requested_partitions(key(name)) or ()) for name in RAW]
+
+        assert requested(0) == [set(BLOCKS)] * 3
         run_job(settings, instance, RAW, partition_key=BLOCKS[1])
-        start = datetime.datetime(2026, 1, 1, 0, 30, tzinfo=datetime.UTC)
-        quiet = dg.evaluate_automation_conditions(definitions, instance, evaluation_time=start)
-        hourly = dg.evaluate_automation_conditions(
-            definitions, instance, evaluation_time=start + datetime.timedelta(minutes=31), cursor=quiet.cursor
-        )
-        assert hourly.get_requested_partitions(key(RAW[0])) == {BLOCKS[0], BLOCKS[2]}
+        assert requested(1) == [{BLOCKS[0], BLOCKS[2]}] * 3
 
 
 @pytest.mark.slow

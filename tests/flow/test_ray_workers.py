@@ -141,6 +141,7 @@ def test_cuts_and_ledgers_of_a_pool_larger_than_memory_outlive_a_node(tmp_path: 
 def test_nodes_with_caches_of_their_own_share_a_home_in_a_bucket(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """What the nodes read of a pool that fits into no memory reaches the run through the bucket, and leaves it."""
     pytest.importorskip("ray")
     from tests.support.bucket import BUCKET, running_bucket
     from tests.support.ray_cluster import ray_cluster
@@ -151,10 +152,13 @@ def test_nodes_with_caches_of_their_own_share_a_home_in_a_bucket(
     local = load_settings(tmp_path / "local", "embedded")
     add_pool(local, "photos", tars, options=OPTIONS)
     run_pool(local, "photos")
-    with running_bucket(monkeypatch), ray_cluster() as cluster:  # its nodes know the bucket from the environment
+    with (
+        running_bucket(monkeypatch) as bucket,
+        ray_cluster() as cluster,
+    ):  # its nodes know the bucket from the environment
         home = f"s3://{BUCKET}/pools"
         add_pool(load_settings(home, "embedded"), "photos", tars, options=OPTIONS)
-        command = [*CURATE, "run", "photos", "--home", home, "--profile", "embedded"]
+        command = [sys.executable, "-c", OF_LITTLE_MEMORY, "run", "photos", "--home", home, "--profile", "embedded"]
         run = subprocess.Popen(command, cwd=REPOSITORY, env=cluster.environment, stderr=subprocess.PIPE, text=True)
         was_used = False
         while run.poll() is None:
@@ -164,3 +168,6 @@ def test_nodes_with_caches_of_their_own_share_a_home_in_a_bucket(
         assert run.returncode == 0, run.stderr.read()[-3000:]
         assert was_used, "the second node computed something"
         assert contents(Path(home)) == contents(tmp_path / "local")
+        puts = [one.key for one in bucket.requests if one.method == "PUT" and "/sorted_rows/" in one.key]
+        assert {key.split("/")[-3] for key in puts} == {"group0", "group1"}
+        assert not [key for key in bucket.keys("pools/work/") if "sorted_rows" in key]

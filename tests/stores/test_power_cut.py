@@ -202,3 +202,26 @@ def test_a_release_outlives_a_power_cut() -> None:
             for _, state in list(disk.cuts(seed=0))[1:3]:
                 came = power.after_power_cut(home, "release", disk, state, expected)
                 assert came.outcome == "recovered", f"step {prefix}, {disk.last}: {came}"
+
+
+@pytest.mark.slow
+@pytest.mark.infra
+@pytest.mark.parametrize(
+    ("file", "kind", "outcome"),
+    [
+        ("index/tables.parquet", "cut", "recovered"),  # made from tables at any time
+        ("filtered/icc/shard=photos-000000/manifest.json", "cut", "healed by repair"),
+        ("files/versions/versions.parquet", "empty", "healed by repair"),  # of the ledger
+        ("releases/photos/v1/ledger.parquet", "zeros", "refused"),  # a release is never made anew
+        ("given.parquet", "cut", "refused"),  # which the pool's owner has
+    ],
+)
+def test_a_damaged_file_is_made_again_healed_or_named(file: str, kind: str, outcome: str) -> None:
+    """As a disk leaves it that reports as flushed what it has not: after `run` and `release`, met by `run`."""
+    home = prepared(TARS)
+    expected = power.met(home, "run")
+    (path,) = {path for path, how in power.damages(home, "run") if path.endswith(file) and how == kind}
+    came = power.after_damage(home, "run", path, kind, expected)
+    assert came.outcome == outcome, came
+    if outcome == "refused":
+        assert Path(file).name in came.words
