@@ -1,6 +1,6 @@
 """A ledger without some samples: no row, no rank and no cut of it names them any more."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,13 +8,22 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from curation_assets.audit.ledger import Ledger, LedgerError, ledger_facts, read_ledger, rows_of_ledger, write_rows
+from curation_assets.audit.ledger import (
+    PART_ROWS,
+    Ledger,
+    LedgerError,
+    ledger_facts,
+    read_ledger,
+    rows_of_ledger,
+    write_rows,
+)
 from curation_assets.methods import oriented
+from curation_assets.numeric.sorting import as_pairs, ordinals, stretches
 from curation_assets.selection.cut import PolicyCut
 from curation_assets.selection.judging import Judged, judge
-from curation_assets.selection.rows import PoolRows, rows_sha256, uid_columns
+from curation_assets.selection.rows import PoolRows, Texts, rows_sha256, uid_columns
 from curation_assets.stores.columns import uid_texts
-from curation_assets.stores.parquet import scan_parquet
+from curation_assets.stores.parquet import parquet_rows, scan_parquet
 from curation_assets.stores.shard_store import ShardStore
 
 _UID = ["uid_high", "uid_low"]
@@ -34,50 +43,120 @@ def names_samples(path: Path, sample_ids: Collection[str]) -> bool:
     return any(cut.boundary_id in sample_ids for cut in cuts) or not rows_of_samples(path, sample_ids).is_empty()
 
 
-def write_purged(source: Path, target: Path, sample_ids: Collection[str]) -> Ledger:
-    """Write the ledger `source` without the rows of some samples. All other verdicts stay; ranks close up.
+def write_purged(source: Path, target: Path, sample_ids: Collection[str]) -> PolicyCut:
+    """Write the ledger `source` without the rows of some samples, part by part. Other verdicts stay; ranks close up.
 
-    A cut that fell on such a sample moves to the next one that passes. Raises LedgerError where the verdict of
-    another row would change.
+    A cut that fell on such a sample moves to the next one that passes. Returns the cuts. Raises LedgerError where the
+    verdict of another row would change.
     """
-    ledger, nowhere = read_ledger(source), ShardStore(source.parent)
-    is_removed = np.zeros(ledger.frame.height, dtype=bool)
-    is_removed[rows_of_samples(source, sample_ids)["position"].to_numpy()] = True
-    before = rows_of_ledger(ledger, nowhere)
-    cut = _cut_without(judge(ledger.policy, before, ledger.cut), before, is_removed, sample_ids)
-    left = ledger.frame.filter(pl.Series(~is_removed))
-    rows = rows_of_ledger(replace(ledger, frame=left), nowhere)
-    judged = judge(ledger.policy, rows, cut)
-    if not np.array_equal(judged.is_kept, ledger.is_kept[~is_removed]):
-        raise LedgerError(f"{source}: without {len(sample_ids)} samples other rows get another verdict; report this")
-    frame = left.with_columns(
-        pl.Series("rank", judged.rank),
-        pl.Series("threshold", judged.threshold).fill_nan(None),
-        pl.Series("margin", judged.margin).fill_nan(None),
-    ).with_columns(pl.when(pl.col("rank") > 0).then(pl.col("rank")).alias("rank"))
-    footer: dict[str, Any] = {"policy": ledger.policy.recorded(), "cut": cut.to_dict(), "profile": ledger.profile}
-    footer |= {"counts": judged.counts, "rows_sha256": rows_sha256(rows)}
-    write_rows(lambda part: frame[part], frame.height, footer, target)
-    return replace(ledger, frame=frame, cut=cut, counts=judged.counts)
+    left = _Left(source, rows_of_samples(source, sample_ids)["position"].to_numpy())
+    policy, _, profile, _ = ledger_facts(source)
+    cut, better = _cut_without(left, sample_ids), left.removed_ranks()
+    counts = np.zeros((len(cut.cuts), 3), dtype=np.int64)
+    for part in stretches(len(left), PART_ROWS):
+        ledger, _ = left.ledger(part)
+        judged = judge(policy, rows_of_ledger(ledger, left.nowhere), cut)
+        if not np.array_equal(judged.is_kept, ledger.is_kept):
+            raise LedgerError(
+                f"{source}: without {len(sample_ids)} samples other rows get another verdict; report this"
+            )
+        counts += np.array(judged.counts, dtype=np.int64)
+        left.shards |= set(ledger.frame["shard"].unique())
+
+    def rows_of(part: slice) -> pl.DataFrame:
+        ledger, position = left.ledger(part)
+        judged = judge(policy, rows_of_ledger(ledger, left.nowhere), cut)
+        rank = ledger.frame["rank"].fill_null(0).to_numpy().copy()
+        for step, removed in enumerate(better):
+            mine = np.flatnonzero((judged.step == step) & (rank > 0))
+            rank[mine] -= np.searchsorted(removed, _rank_keys(judged, step, mine, position)).astype(rank.dtype)
+        return ledger.frame.with_columns(
+            pl.Series("rank", rank),
+            pl.Series("threshold", judged.threshold).fill_nan(None),
+            pl.Series("margin", judged.margin).fill_nan(None),
+        ).with_columns(pl.when(pl.col("rank") > 0).then(pl.col("rank")).alias("rank"))
+
+    footer: dict[str, Any] = {"policy": policy.recorded(), "cut": cut.to_dict(), "profile": profile}
+    footer |= {"counts": tuple(map(tuple, counts.tolist())), "rows_sha256": rows_sha256(left)}
+    write_rows(rows_of, len(left), footer, target)
+    return cut
 
 
-def _cut_without(judged: Judged, rows: PoolRows, is_removed: np.ndarray, sample_ids: Collection[str]) -> PolicyCut:
-    """The same cuts, none of which falls on one of the samples; (N,) `is_removed`: their rows."""
-    cuts = list(judged.cut.cuts)
-    for number, cut in enumerate(cuts):
-        if cut.boundary_id not in sample_ids:
-            continue
-        values = rows.signal(cut.rank_by, judged.policy.seed).values
-        passes = (judged.step > number) | ((judged.step == number) & judged.is_kept)
-        passing = np.flatnonzero(passes & ~is_removed)
-        tied = passing[values[passing] == cut.threshold]
-        if len(tied):  # rows are sorted by id: the last of those that passed by their id
-            last = tied[-1:]
-            boundary = uid_texts(rows.uid_high[last], rows.uid_low[last])[0]
-            cuts[number] = replace(cut, boundary_id=boundary)
-        elif len(passing):
-            worst = float(oriented(cut.rank_by, values[passing]).min())
-            cuts[number] = replace(cut, threshold=oriented(cut.rank_by, worst), boundary_id=None)
-        else:
-            cuts[number] = replace(cut, threshold=None, boundary_id=None)  # nobody passes, whatever its value
-    return replace(judged.cut, cuts=tuple(cuts))
+class _Left:
+    """The rows of a ledger without those at some positions, (R,) ascending."""
+
+    def __init__(self, source: Path, removed: np.ndarray) -> None:
+        self.source, self.removed, self.nowhere = source, removed, ShardStore(source.parent)
+        self.shards = set[str]()
+        self._ahead = removed - np.arange(len(removed))  # how many rows that stay come before each
+
+    def __len__(self) -> int:
+        return parquet_rows(self.source) - len(self.removed)
+
+    def ledger(self, part: slice, columns: Iterable[str] | None = None) -> tuple[Ledger, np.ndarray]:
+        """Consecutive rows of those left, and their positions in the source."""
+        first, last = (at + int(np.searchsorted(self._ahead, at, side="right")) for at in (part.start, part.stop - 1))
+        ledger = read_ledger(self.source, columns, slice(first, max(first, last + 1)))
+        position = first + np.arange(ledger.frame.height)
+        is_left = ~np.isin(position, self.removed)
+        return replace(ledger, frame=ledger.frame.filter(is_left)), position[is_left]
+
+    def parts(self) -> Iterator[PoolRows]:
+        """Which rows these are, for `rows_sha256`."""
+        words = sorted(self.shards)
+        for part in stretches(len(self), PART_ROWS):
+            frame = self.ledger(part, [*_UID, "shard", "source_row"])[0].frame
+            codes = frame["shard"].cast(pl.String).cast(pl.Enum(words)).to_physical().cast(pl.Int32).to_numpy()
+            high, low, source_row = (frame[name].to_numpy() for name in (*_UID, "source_row"))
+            none = np.zeros(0, dtype=np.uint32)
+            yield PoolRows(self.nowhere, high, low, Texts(codes, words), source_row, none, Texts.none(0), none)
+
+    def removed_ranks(self) -> list[np.ndarray]:
+        """Per cut, the keys of the removed rows that had a rank in it, in order."""
+        policy, cut, profile, counts = ledger_facts(self.source)
+        is_removed = pl.col("position").is_in(pl.Series(self.removed).implode())
+        rows = scan_parquet(self.source, row_index_name="position").filter(is_removed).collect(engine="streaming")
+        ledger = Ledger(policy, cut, profile, counts, rows.sort("position").drop("position"))
+        judged = judge(policy, rows_of_ledger(ledger, self.nowhere), cut)
+        keys = []
+        for step, one in enumerate(cut.cuts):
+            values = judged.rows.signal(one.rank_by, policy.seed).values
+            reached = np.flatnonzero((judged.step >= step) & ~np.isnan(values))
+            keys.append(np.sort(_rank_keys(judged, step, reached, self.removed)))
+        return keys
+
+
+def _rank_keys(judged: Judged, step: int, rows: np.ndarray, position: np.ndarray) -> np.ndarray:
+    """(M,) rows → (M,) keys that are sorted as the ranks of a cut: the best value first, equal ones by position."""
+    rank_by = judged.cut.cuts[step].rank_by
+    values = oriented(rank_by, judged.rows.signal(rank_by, judged.policy.seed).values[rows])
+    return as_pairs(~ordinals(values), position[rows])
+
+
+def _cut_without(left: _Left, sample_ids: Collection[str]) -> PolicyCut:
+    """The same cuts, none of which falls on one of the samples."""
+    policy, cut, *_ = ledger_facts(left.source)
+    falls = [number for number, one in enumerate(cut.cuts) if one.boundary_id in sample_ids]
+    tied: dict[int, str] = {}  # the last of those that passed by their id
+    worst: dict[int, float] = {}  # of those that pass, higher is better
+    for part in stretches(len(left), PART_ROWS) if falls else ():
+        rows = rows_of_ledger(left.ledger(part)[0], left.nowhere)
+        judged = judge(policy, rows, cut)
+        for number in falls:
+            values = judged.rows.signal(cut.cuts[number].rank_by, policy.seed).values
+            passing = np.flatnonzero((judged.step > number) | ((judged.step == number) & judged.is_kept))
+            if not len(passing):
+                continue
+            last = passing[values[passing] == cut.cuts[number].threshold][-1:]
+            if len(last):
+                tied[number] = uid_texts(rows.uid_high[last], rows.uid_low[last])[0]
+            lowest = float(oriented(cut.cuts[number].rank_by, values[passing]).min())
+            worst[number] = min(worst.get(number, lowest), lowest)
+    cuts = list(cut.cuts)
+    for number in falls:
+        if number in tied:
+            cuts[number] = replace(cuts[number], boundary_id=tied[number])
+        else:  # None: nobody passes, whatever its value
+            threshold = oriented(cuts[number].rank_by, worst[number]) if number in worst else None
+            cuts[number] = replace(cuts[number], threshold=threshold, boundary_id=None)
+    return replace(cut, cuts=tuple(cuts))

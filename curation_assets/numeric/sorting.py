@@ -113,6 +113,13 @@ def values_of_ordinals(ordinal: np.ndarray) -> np.ndarray:
     return np.where(negative, ~ordinal, ordinal ^ np.uint64(1 << 63)).view(np.float64)
 
 
+def as_pairs(high: np.ndarray, low: np.ndarray) -> np.ndarray:
+    """(N,) and (N,) whole numbers from 0 on → (N,) texts of 16 bytes, which NumPy sorts and searches as the pairs."""
+    pairs = np.empty((len(high), 2), dtype=">u8")
+    pairs[:, 0], pairs[:, 1] = high, low
+    return pairs.view("S16").ravel()
+
+
 def in_runs(ordered: np.ndarray) -> np.ndarray:
     """(N,) sorted → (N,) bool: equal to a neighbour."""
     is_tied = np.zeros(len(ordered), dtype=bool)

@@ -20,6 +20,7 @@ from curation_assets.flow.worth import domain_in_words
 from curation_assets.methods import get_method, method_names
 from curation_assets.numeric.identity import pack_uids, packed_uids
 from curation_assets.numeric.selection import random_ranking
+from curation_assets.numeric.sorting import as_pairs
 from curation_assets.numeric.spread import spread
 from curation_assets.outputs.exports.credits import PROVENANCE_COLUMNS, known_provenance, with_provenance
 from curation_assets.outputs.options import OutputsOptions
@@ -173,14 +174,14 @@ def subset_of_ids(ctx: PoolContext, sample_ids: Sequence[str], name: str) -> Sub
 def _places(ctx: PoolContext, packed: np.ndarray) -> Iterator[pl.DataFrame]:
     """Sorted u8,u8 with repeats → one row per id with its multiplicity and where raw keeps it first, in source order;
     at last those of which it keeps none, without a place."""
-    ids = packed.view("<u8").astype(">u8").view("S16")
+    ids = as_pairs(packed["f0"], packed["f1"])
     starts = np.flatnonzero(np.append(len(ids) > 0, ids[1:] != ids[:-1]))
     times, ids = np.diff(starts, append=len(ids)), ids[starts]
     is_found = np.zeros(len(ids), dtype=bool)
     for shard in ctx.store.partitions(SAMPLES):
         rows = ctx.store.read(SAMPLES, shard, columns=["sample_id", "source_row", "status"]).sort("source_row")
         rows = rows.filter(pl.col("status") == "kept")
-        mine = rows.select(uid_columns()).to_numpy().astype(">u8", order="C").view("S16").ravel()
+        mine = as_pairs(*rows.select(uid_columns()).to_numpy().T)
         place = np.searchsorted(ids, mine)
         known = np.flatnonzero(ids[np.minimum(place, len(ids) - 1)] == mine) if len(ids) else place
         known = known[~is_found[place[known]]]
