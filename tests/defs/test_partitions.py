@@ -354,7 +354,7 @@ def test_the_scheduled_backfill_requests_missing_blocks(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(2400)
 def test_the_daemon_makes_blocks_names_a_bad_shard_and_goes_on_once_it_is_mended(tmp_path: Path) -> None:
     """Real sensors and schedules: a tar into a block that was made, and a new block of which one shard is damaged."""
     settings = pool_of(tmp_path, 3, shards=4)

@@ -273,11 +273,13 @@ def after_damage(home: Prepared, name: str, path: str, kind: str, expected: Undi
     unclear = [one["words"] for one in (first, looked) if one["words"] and not one["is_sentence"]]
     if unclear:
         return Came("no sentence", unclear[0])
-    if looked["words"] is None:
-        wrong = [first["words"]] if first["words"] else _wrong(home, name, expected)
+    if looked["words"] is None and first["words"] is None:
+        wrong = _wrong(home, name, expected)
         return Came("wrong success", "; ".join(wrong)) if wrong else Came("recovered")
     if damaged.name not in f"{first['words']} {looked['log']}":
         return Came("no sentence", f"nothing names {path}: {first['words']} | {looked['log'][-1000:]}")
+    if looked["words"] is None:  # a file that another program gave
+        return Came("refused", first["words"])
     repaired, again, last = began(home, "repair"), began(home, name), began(home, "verify")
     words = f"{first['words']} | repair: {repaired['words']} | then: {again['words']}"
     left = [again["words"]] if again["words"] else _wrong(home, name, expected)
