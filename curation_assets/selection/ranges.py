@@ -6,12 +6,13 @@ columns (docs/decisions/0082). A signal takes the same way when it is first read
 words that hold for the whole pool.
 """
 
+import ctypes
 import itertools
 import json
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -130,6 +131,13 @@ def _folders(store: ShardStore, run_all: RunAll) -> Iterator[tuple[Path, Path]]:
         finally:
             for one in {folder, spilled}:
                 remove_path(one)
+            _return_memory()
+
+
+def _return_memory() -> None:
+    """Give what was freed back to the system: the C library keeps it, in pieces, and the next step takes new memory."""
+    with suppress(OSError, AttributeError):  # only glibc has the call
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 # -- one group of shards ----------------------------------------------------------------------------------------------

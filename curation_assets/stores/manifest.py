@@ -1,6 +1,7 @@
 """A manifest: what a stored table is, and exactly what it was made from."""
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -10,7 +11,7 @@ from curation_assets.core.roles import ModelIdentity
 from curation_assets.stores.seal import UNSEALED
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class InputVersion:
     """One table that was read, in the version that was read."""
 
@@ -41,7 +42,7 @@ class Manifest:
         """Sorted, indented JSON; without a seal, with the zeros that one replaces."""
         content = {**vars(self), "seal": self.seal or UNSEALED}
         content |= {
-            "inputs": [vars(read) for read in self.inputs],
+            "inputs": [{name: getattr(read, name) for name in InputVersion.__slots__} for read in self.inputs],
             "models": [dict(model) for model in self.models],
             "files": dict(self.files),
         }
@@ -52,7 +53,8 @@ class Manifest:
         """The manifest of a stored table. Raises ValueError for JSON that is none, or holds no seal."""
         try:
             content = json.loads(text)
-            inputs = tuple(InputVersion(**version) for version in content.pop("inputs"))
+            inputs = tuple(InputVersion(**_shared(version)) for version in content.pop("inputs"))
+            content = _shared(content)
             manifest = cls(models=tuple(content.pop("models")), inputs=inputs, **content)
         except (json.JSONDecodeError, TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"expected a manifest as JSON, got {text[:80]!r} ({error})") from error
@@ -85,6 +87,11 @@ def differences(recorded: Sequence[Any], wanted: Sequence[Any]) -> dict[str, Any
     """
     pairs = zip(DIFFERENCES, recorded, wanted, strict=True)
     return {reason: now is not None and was != now for reason, was, now in pairs}
+
+
+def _shared(content: dict[str, Any]) -> dict[str, Any]:
+    """With one object per different text: hundreds of thousands of manifests have few names, and hashes recur."""
+    return {name: sys.intern(value) if isinstance(value, str) else value for name, value in content.items()}
 
 
 def _in_order(inputs: Sequence[InputVersion]) -> list[InputVersion]:

@@ -99,7 +99,7 @@ def named(asset: str, partition: str | None) -> str:
     return asset if partition is None else f"{asset} of shard {partition}"
 
 
-@functools.lru_cache(maxsize=65_536)
+@functools.lru_cache(maxsize=262_144)
 def _manifest_in(path: str, inode: int, modified_ns: int, size: int) -> Manifest | None:
     """Manifest in a file's footer. A table's manifest is read several times in a run; a written one is another file."""
     text = manifest_text(Path(path))
