@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
-import polars as pl
 
 from curation_assets.core.options import HasOptions
 from curation_assets.core.progress import LogLines, ProgressReporter
@@ -19,6 +18,7 @@ from curation_assets.defs.dead_runs import tag_run
 from curation_assets.defs.metadata import check_result, described, metadata_of_block, run_metadata, together
 from curation_assets.defs.options import DagsterOptions
 from curation_assets.defs.partitions import shards_of, size_of
+from curation_assets.flow.conservation import Rows
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of
 from curation_assets.flow.graph import tables_of
@@ -157,7 +157,7 @@ def _asset_of(
         keys = None if partitions is None else sorted(block_of)
         shown: dict[str, dict[str, Any]] = {}  # of blocks, since a partition takes metadata once
 
-        def report(result: ShardResult, frame: pl.DataFrame | None) -> None:
+        def report(result: ShardResult, frame: Rows | None) -> None:
             if result.done is None:
                 context.log.error(f"{named(table.name, result.shard)} failed", exc_info=result.error)
                 return

@@ -10,7 +10,7 @@ import dagster as dg
 import polars as pl
 
 from curation_assets.audit.origin import combined_version
-from curation_assets.flow.conservation import counts_by_state
+from curation_assets.flow.conservation import Rows, counts_by_state
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.run_table import ENOUGH_SUCCEEDED, CheckResult, ShardResult, TableResult
 from curation_assets.flow.table import Table
@@ -86,16 +86,16 @@ def described(description: str) -> str:
     return CITED.sub(lambda cited: f"[{cited[0]}]({PAPERS[cited[1]]})", text) + fence + script
 
 
-def column_schema(frame: pl.DataFrame) -> dg.TableSchema:
+def column_schema(frame: Rows) -> dg.TableSchema:
     """Columns with their types and, where known, what they mean."""
     types = {  # of an Enum, whose values may be many, its name alone
-        name: "Enum" if isinstance(dtype, pl.Enum) else str(dtype) for name, dtype in frame.schema.items()
+        name: "Enum" if isinstance(dtype, pl.Enum) else str(dtype) for name, dtype in frame.collect_schema().items()
     }
     return dg.TableSchema([dg.TableColumn(name, type_, COLUMNS.get(name)) for name, type_ in types.items()])
 
 
 def run_metadata(
-    ctx: PoolContext, table: Table, result: ShardResult, frame: pl.DataFrame | None, *, with_schema: bool
+    ctx: PoolContext, table: Table, result: ShardResult, frame: Rows | None, *, with_schema: bool
 ) -> dict[str, Any]:
     """What the materialisation of a shard (or whole-pool table) that is done records."""
     assert result.done is not None, named(table.name, result.shard)

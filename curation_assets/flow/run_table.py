@@ -12,7 +12,7 @@ import polars as pl
 
 from curation_assets.core.errors import StoreError
 from curation_assets.core.progress import Advance
-from curation_assets.flow.conservation import pool_succeeds, success_violations, violations
+from curation_assets.flow.conservation import Rows, pool_succeeds, rows_of, success_violations, violations
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import materialise_table, warnings_of
 from curation_assets.flow.graph import tables_of, with_upstream
@@ -117,7 +117,7 @@ def run_table(
     shards: Sequence[str] | None,
     *,
     tables: Mapping[str, Table],
-    on_shard: Callable[[ShardResult, pl.DataFrame | None], None] = lambda result, frame: None,
+    on_shard: Callable[[ShardResult, Rows | None], None] = lambda result, frame: None,
 ) -> TableResult:
     """Bring a table up to date (`shards`: keys of partitions, None for a whole pool), check it, mark what is blocked.
 
@@ -132,15 +132,14 @@ def run_table(
     with ctx.progress.task(f"{table.name}{what}", 1 if shards is None else len(shards)) as advance:
         for shard, outcome in _outcomes(ctx, table, shards, tables, advance):
             frame = None
-            if not (isinstance(outcome, Exception) or table.is_folder):
+            if not isinstance(outcome, Exception):
                 try:
-                    frame = ctx.store.read(table.name, shard)
-                except StoreError as error:  # what an earlier run made was damaged since
-                    outcome = error
+                    frame = None if table.is_folder else rows_of(ctx, table, shard)
+                    done = _checked(ctx, table, shard, outcome, frame)
+                except (StoreError, pl.exceptions.PolarsError) as error:  # what an earlier run made was damaged since
+                    frame, outcome = None, error
             if isinstance(outcome, Exception):
                 done = ShardResult(table.name, shard, error=outcome)
-            else:
-                done = _checked(ctx, table, shard, outcome, frame)
             if done.failures:
                 failing.append(done)
                 continue
@@ -148,7 +147,7 @@ def run_table(
             on_shard(done, frame)
     for done in _judged(ctx, table, failing):
         result.shards.append(done)
-        on_shard(done, None if table.is_folder else ctx.store.read(table.name, done.shard))
+        on_shard(done, None if table.is_folder else rows_of(ctx, table, done.shard))
     if not result.errors:
         result.checks = list(_check_results(ctx, result))
     result.seconds = time.perf_counter() - start
@@ -205,9 +204,7 @@ def _outcomes(
         advance(1)
 
 
-def _checked(
-    ctx: PoolContext, table: Table, shard: str | None, done: Materialised, frame: pl.DataFrame | None
-) -> ShardResult:
+def _checked(ctx: PoolContext, table: Table, shard: str | None, done: Materialised, frame: Rows | None) -> ShardResult:
     """Check the rows of a shard that is up to date, and mark it as blocked or not."""
     lost_rows, failures = violations(ctx, table, shard, frame), success_violations(ctx, table, shard, frame)
     ctx.store.set_blocked(table.name, shard, [*lost_rows, *failures])

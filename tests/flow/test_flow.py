@@ -13,13 +13,15 @@ from curation_assets.cli.run import TableLines
 from curation_assets.core.settings import Settings, load_settings
 from curation_assets.core.stages import BackwardsReadError, check_reads_forward, stage_position
 from curation_assets.defs.launch import phases, run_pool
-from curation_assets.flow.conservation import success_rate, success_violations, violations
+from curation_assets.flow.conservation import _commonest_reasons, success_rate, success_violations, violations
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import materialise_table
 from curation_assets.flow.graph import _sorted_by_inputs, tables_of
+from curation_assets.flow.run_table import run_with_upstream
 from curation_assets.flow.table import Folder, Table, TableReport
 from curation_assets.operations.removed_shards import missing_shards, remove_shards
 from curation_assets.sources.declaration import add_pool, add_world_pool
+from curation_assets.stores.shard_store import ShardStore
 from tests.support.lineage_pools import finished_photos, jpeg, webdataset_pool, write_tar
 
 
@@ -259,6 +261,41 @@ def test_a_ledger_that_lost_a_row_is_found(tmp_path: Path) -> None:
     inputs = [(version.asset, version.partition) for version in manifest.inputs]
     ready.store.materialise_folder("filtered/ledger", without_a_row, code_version="wrong", inputs=inputs)
     assert violations(ready, ledger, None)[0].startswith("ledger of icc: 23 rows for 24 samples, 1 samples have none")
+
+
+def test_a_table_of_all_rows_is_checked_without_being_read_whole(
+    ctx: PoolContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lost, doubled and silent rows of a table of the whole pool, which is looked at three rows at a time."""
+    monkeypatch.setattr("curation_assets.flow.conservation.PART_ROWS", 3)
+    run_with_upstream(ctx, "raw/samples")
+    read = ShardStore.read
+
+    def of_shard(store: ShardStore, asset: str, partition: str, *columns: list[str]) -> pl.DataFrame:
+        return read(store, asset, partition, *columns)  # whole tables have no shard: a TypeError
+
+    monkeypatch.setattr(ShardStore, "read", of_shard)
+    table = _table("fused/near", "raw/samples", continues="raw/samples")
+    columns = ["sample_id", "shard", "source_row"]
+    whole = ctx.store.scan("raw/samples").select(*columns, quality=1.0, reason=pl.lit(None, pl.String)).collect()
+    numbers = pl.int_range(whole.height)
+
+    def found(rows: pl.DataFrame) -> list[str]:
+        ctx.store.write(table.name, rows, code_version="1")
+        return violations(ctx, table, None)
+
+    assert found(whole) == found(whole.reverse()) == []
+    assert found(whole[1:]) == ["19 rows, but raw/samples has 20"]
+    assert found(pl.concat([whole[1:], whole[-1:]])) == ["1 rows repeat an earlier row's identity"]
+    silent = whole.with_columns(quality=pl.when(numbers > 1).then("quality"))
+    assert found(silent) == ["2 rows have no quality and no reason"]
+    reasons = ["no_image", "b: c", "a", "a"]
+    failed = whole.with_columns(
+        quality=pl.when(numbers > 3).then("quality"), reason=pl.Series([*reasons, *[None] * (whole.height - 4)])
+    )
+    assert found(failed) == []
+    assert success_rate(ctx.store.scan(table.name)) == 16 / 19
+    assert _commonest_reasons(ctx.store.scan(table.name)) == "a 2, b: c 1"
 
 
 def test_a_subset_that_holds_more_than_its_ledger_is_found_when_both_are_of_the_same_tables(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from PIL import Image, ImageColor
 
-from curation_assets.flow.conservation import rows_by_state
+from curation_assets.flow.conservation import Rows, rows_by_state
 from curation_assets.methods import teachers
 from curation_assets.outputs.report.colours import BLUE, MUTED, STATE_COLOURS
 
@@ -16,35 +16,40 @@ INLINE_CHARACTERS = 1000  # Dagster shows shorter Markdown in its place, longer 
 SMALL_BINS, SMALL_BIN_PX, SMALL_HEIGHT_PX = 40, 6, 64
 
 
-def plot_of(table: str, frame: pl.DataFrame) -> tuple[str, str] | None:
+def plot_of(table: str, rows: Rows) -> tuple[str, str] | None:
     """What it shows, and the plot worth looking at for a table as Markdown; None where there is none.
 
     Rows by state and reason, agreement with ratings, the plane of rated captions, or the distribution of its value.
     Those of shards are shorter than INLINE_CHARACTERS.
     """
-    name, columns = table.split("/")[-1], set(frame.columns)
-    if frame.is_empty():
+    name, columns = table.split("/")[-1], rows.collect_schema()
+
+    def read(*names: str) -> pl.DataFrame:
+        return rows.lazy().select(*names).collect()
+
+    if rows.lazy().head(1).collect().is_empty():
         return None
-    if {"verdict", "value"} <= columns:
+    if {"verdict", "value"} <= columns.keys():
+        frame = read("verdict", "value")
         verdicts = {state: (frame["verdict"] == state).to_numpy() for state in ("kept", "dropped")}
         return f"values by verdict of {name}", _small_histogram(frame["value"], verdicts)
-    if {"status", "reason"} <= columns:
-        return "rows by state and reason", _states_table(frame)
-    if {"scorer", "spearman", "spearman_low"} <= columns:
+    if {"status", "reason"} <= columns.keys():
+        return "rows by state and reason", _states_table(rows)
+    if {"scorer", "spearman", "spearman_low"} <= columns.keys():
         from curation_assets.outputs.report.pictures import agreement_figure, data_uri  # matplotlib, half a second
 
-        return "agreement with ratings", f"![Spearman correlations]({data_uri(agreement_figure(frame))})"
+        return "agreement with ratings", f"![Spearman correlations]({data_uri(agreement_figure(read(*columns)))})"
     names = [method.name for method in teachers() if method.name in columns]
     if len(names) == 2 and "rating" in columns:
         from curation_assets.outputs.report.pictures import data_uri, plane_figure
 
-        rated = frame.select(pl.col(*names, "rating").cast(pl.Float64)).drop_nulls()
+        rated = read(*names, "rating").cast(pl.Float64).drop_nulls()
         figure = plane_figure(rated.select(names), rated["rating"].to_numpy(), None)
         return "rated captions by both teachers' scores", f"![rated captions]({data_uri(figure)})"
     column = next((one for one in ("value", "quality", *names) if one in columns), None)
-    if column is None or not frame[column].dtype.is_numeric():
+    if column is None or not columns[column].is_numeric():
         return None
-    return f"values of {name}", _small_histogram(frame[column], {})
+    return f"values of {name}", _small_histogram(read(column).to_series(), {})
 
 
 def _small_histogram(column: pl.Series, states: Mapping[str, np.ndarray]) -> str:
@@ -92,12 +97,13 @@ def _bins_of(values: np.ndarray, smallest: float, largest: float) -> np.ndarray:
     return np.minimum((shares * SMALL_BINS).astype(int), SMALL_BINS - 1)
 
 
-def _states_table(frame: pl.DataFrame, rows: int = 8) -> str:
+def _states_table(frame: Rows, rows: int = 8) -> str:
     """Rows by state and reason, most frequent first, as a Markdown table with bars."""
     counted = rows_by_state(frame)
+    total = counted["len"].sum()
     lines = ["| state | reason | rows | |", "|---|---|---|---|"]
     for status, reason, count in counted.head(rows).iter_rows():
-        lines.append(f"| {status} | {reason} | {count:,} | {'█' * round(20 * count / frame.height)} |")
+        lines.append(f"| {status} | {reason} | {count:,} | {'█' * round(20 * count / total)} |")
     if counted.height > rows:
         lines.append(f"| others | | {counted['len'][rows:].sum():,} | |")
     return "\n".join(lines)
@@ -111,17 +117,17 @@ SHOWN_TEXTS = frozenset(
 )  # fmt: skip
 
 
-def preview_of(frame: pl.DataFrame, rows: int = 5, width: int = 60) -> str:
+def preview_of(frame: Rows, rows: int = 5, width: int = 60) -> str:
     """First rows as a Markdown table, long cells cut.
 
     Without free text (captions, URLs): what is shown stays in Dagster's event log, where no takedown reaches.
     """
     shown = [
         name
-        for name, dtype in frame.schema.items()
+        for name, dtype in frame.collect_schema().items()
         if not (isinstance(dtype, pl.List | pl.Struct | pl.Binary) or (dtype == pl.String and name not in SHOWN_TEXTS))
     ]
-    first = frame.head(rows)
+    first = frame.lazy().head(rows).collect()
     lines = ["| " + " | ".join(shown) + " |", "|" + "---|" * len(shown)]
     for row in zip(*(first.get_column(name).to_list() for name in shown), strict=True):
         cells = (str(cell).replace("|", "¦").replace("\n", " ") for cell in row)

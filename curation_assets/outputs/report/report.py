@@ -293,15 +293,14 @@ def _duplicates_section(ctx: PoolContext) -> dict[str, Any] | None:
     """Counts, and for a few groups captions of the kept sample and of one that it stands for."""
     if FlowOptions.of(ctx).duplicates is None or ctx.store.manifest(NEAR_DUPLICATES) is None:
         return None
-    duplicates = ctx.store.read(NEAR_DUPLICATES)
+    duplicates = ctx.store.scan(NEAR_DUPLICATES)
     dropped = duplicates.filter(pl.col("quality") == 0)
-    counted = dropped["kind"].value_counts().sort("count", descending=True)
-    groups = dropped["representative"].value_counts().sort("count", "representative", descending=[True, False])
-    return {
-        "compared": duplicates["quality"].drop_nulls().len(),
-        "kinds": list(counted.iter_rows()),
-        "groups": list(groups.head(GALLERY_SIZE).iter_rows()),
-    }
+    kinds, groups = (
+        dropped.group_by(name).len().sort("len", name, descending=[True, False]) for name in ("kind", "representative")
+    )
+    compared = duplicates.select(pl.col("quality").count())
+    found = [one.collect(engine="streaming") for one in (compared, kinds, groups.head(GALLERY_SIZE))]
+    return {"compared": found[0].item(), "kinds": list(found[1].iter_rows()), "groups": list(found[2].iter_rows())}
 
 
 def _policy_sections(ctx: PoolContext, thinned: Thinned) -> tuple[list[dict[str, Any]], dict[str, str]]:
