@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import polars as pl
 from PIL import Image
@@ -17,6 +17,7 @@ from curation_assets.stores.images import ImageRejected, decode_image
 
 KINDS, LANGUAGES = "signals/image_kind", "signals/english"
 SAMPLED_ROWS = 48  # before a run; a second or two
+SHARDS_AT_ONCE = 100  # whose rows are counted together
 MAX_SAMPLE_SECONDS = 5.0  # then the rest is left out
 
 
@@ -34,6 +35,15 @@ def composition_of(ctx: PoolContext) -> Composition | None:
     shards = sorted(set.intersection(*(set(ctx.store.partitions(name)) for name in (SAMPLES, *tables))))
     if not shards:
         return None
+    counts: Counter[tuple[str, str]] = Counter()
+    for start in range(0, len(shards), SHARDS_AT_ONCE):
+        for kind, language, count in _counted(ctx, shards[start : start + SHARDS_AT_ONCE], tables).iter_rows():
+            counts[kind, language] += count
+    return Composition(dict(counts)) if counts else None
+
+
+def _counted(ctx: PoolContext, shards: Sequence[str], tables: Sequence[str]) -> pl.DataFrame:
+    """kind, language, len of the rows that raw kept."""
     rows = ctx.store.scan(SAMPLES, shards).filter(pl.col("status") == "kept")
     is_other = pl.col("caption").map_elements(is_of_another_script, return_dtype=pl.Boolean)
     by_script = pl.when(is_other).then(pl.lit(OTHER_LANGUAGE)).otherwise(pl.lit(ENGLISH))  # English without a caption
@@ -47,9 +57,7 @@ def composition_of(ctx: PoolContext) -> Composition | None:
         values = ctx.store.scan(LANGUAGES, shards).select("shard", "source_row", found)
         rows = rows.join(values, on=["shard", "source_row"], how="left")
         rows = rows.with_columns(language=pl.coalesce("found", "language"))
-    counted = rows.group_by("kind", "language").len().collect()
-    counts = {(kind, language): count for kind, language, count in counted.iter_rows()}
-    return Composition(counts) if counts else None
+    return rows.group_by("kind", "language").len().collect()
 
 
 def sampled_composition(ctx: PoolContext) -> Composition | None:

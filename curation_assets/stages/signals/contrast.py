@@ -73,28 +73,31 @@ def _holds_any(ctx: PoolContext, sample_ids: Collection[str]) -> bool:
     return not draws.isdisjoint(map(draw_of, sample_ids))
 
 
+def _first_by_lot(ctx: PoolContext) -> pl.DataFrame:
+    """Shard, source_row, draw and caption of the samples with the smallest draws, which have caption and embedding."""
+    wanted, samples, first = SignalsOptions.of(ctx).contrast_pairs, set[str](), pl.DataFrame()
+    for shard in ctx.store.partitions(SAMPLES):
+        kept = ctx.store.scan(SAMPLES, [shard]).filter(pl.col("caption").str.strip_chars() != "", status="kept")
+        rows = kept.select("sample_id", "shard", "source_row", "caption").collect()
+        if len(samples) < LARGE_POOL:
+            samples.update(rows["sample_id"])
+        made = ctx.store.scan(IMAGE_EMBEDDING, [shard]).drop_nulls("image_embedding").select("source_row").collect()
+        rows = rows.join(made, on="source_row", how="semi", maintain_order="left")
+        draws = pl.Series("draw", [draw_of(one) for one in rows["sample_id"]], dtype=pl.Float64)
+        first = pl.concat([first, rows.with_columns(draws)], how="diagonal").unique("sample_id", keep="first")
+        first = first.sort("draw").head(wanted or MANY_PAIRS)
+    return first.head(wanted or (MANY_PAIRS if len(samples) >= LARGE_POOL else FEW_PAIRS))
+
+
 def _pairs(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
-    samples = ctx.store.scan(SAMPLES).filter(pl.col("status") == "kept")
-    ids = samples.select("sample_id", "shard", "source_row", "caption").collect()
-    ids = ids.filter(pl.col("caption").str.strip_chars() != "").unique("sample_id").drop("caption")
-    draws = ids.with_columns(pl.Series("draw", [draw_of(one) for one in ids["sample_id"]], dtype=pl.Float64))
-    size = SignalsOptions.of(ctx).contrast_pairs or (MANY_PAIRS if draws.height >= LARGE_POOL else FEW_PAIRS)
-    # A tenth more than needed, for images without an embedding; all of them where that is not enough.
-    for wanted in (size + size // 10, draws.height):
-        first = draws.sort("draw").head(wanted)
-        made = ctx.store.scan(IMAGE_EMBEDDING).select("shard", "source_row", "image_embedding")
-        embedded = made.drop_nulls("image_embedding").join(
-            first.lazy().select("shard", "source_row", "draw"), on=["shard", "source_row"], how="inner"
-        )
-        pairs = embedded.collect().sort("draw").head(size)
-        if pairs.height == size:
-            break
-    if pairs.is_empty():
+    first = _first_by_lot(ctx)
+    if first.is_empty():
         raise ValueError(f"pool {ctx.pool.name!r} has no sample with image and caption to contrast others with")
-    texts = samples.select("shard", "source_row", "caption").join(
-        pairs.lazy().select("shard", "source_row"), on=["shard", "source_row"], how="semi"
+    made = ctx.store.scan(IMAGE_EMBEDDING, first["shard"].unique().sort().to_list())
+    stored = made.select("shard", "source_row", "image_embedding").join(
+        first.lazy().select("shard", "source_row"), on=["shard", "source_row"], how="semi"
     )
-    pairs = pairs.join(texts.collect(), on=["shard", "source_row"], how="left", maintain_order="left")
+    pairs = first.join(stored.collect(), on=["shard", "source_row"], how="left", maintain_order="left")
     encoder = ctx.engines(["image_text_encoder"])["image_text_encoder"]
     captions = pairs["caption"].to_list()
     vectors = np.concatenate(
