@@ -46,6 +46,7 @@ from curation_assets.outputs.registry import ExportRecord, record_export
 from curation_assets.outputs.report.report import THUMBNAIL_PX
 from curation_assets.outputs.thumbnails import jpeg_uri
 from curation_assets.scoring.canary import CANARY_SCORES_SCHEMA, Canary, freeze_canary
+from curation_assets.selection.ranges import SORTED_ROWS
 from curation_assets.sources.declaration import add_pool, add_world_pool, load_pool, save_pool
 from curation_assets.sources.download.download import DownloadSettings, download_shard, take_down_downloads
 from curation_assets.stages.raw import takedown_sources
@@ -415,6 +416,9 @@ def test_what_no_table_makes_again_is_purged_too(tmp_path: Path) -> None:
     hit_shard, other_shard = "photos-000001", "photos-000002"
     for shard, rows in ((hit_shard, hit), (other_shard, other)):
         SavedRows(store.unfinished_path("teachers/vba", shard) / "abc").add(rows.select("sample_id", "caption"))
+    sorted_rows = store.root / SORTED_ROWS / "of a run that was killed"  # of a home in a bucket
+    sorted_rows.mkdir(parents=True)
+    (sorted_rows / "words.json").write_text(json.dumps([caption_of(9)]))
     quote = 'it says "small" – ' + caption_of(9)
     events = tmp_path / "dagster" / "history" / "runs" / "r.db"
     events.parent.mkdir(parents=True)

@@ -1,7 +1,7 @@
 """A pool sorted on disk and judged part by part gives what one in memory gives: the same cuts, ledgers, repeats."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from curation_assets.audit.ledger import LedgerError, check_against_verdicts, write_ledger
 from curation_assets.audit.versions import VersionBook
 from curation_assets.core.disk import DiskError
+from curation_assets.core.settings import home_of
 from curation_assets.core.table_names import DUPLICATES, LEDGER
 from curation_assets.flow.declared import policies_of
 from curation_assets.flow.freshness import materialise_table
@@ -23,8 +24,10 @@ from curation_assets.selection.part_by_part import fit_pool_cut
 from curation_assets.selection.policy import Policy, Prefilter
 from curation_assets.selection.ranges import SortedPool, ranges_with_repeats, whole_pool
 from curation_assets.selection.rows import PoolRows
+from curation_assets.stores.objects import open_home
 from curation_assets.stores.shard_store import MissingTableError, ShardStore
 from curation_assets.stores.temporary import host
+from tests.support.bucket import BUCKET, running_bucket
 from tests.support.directions import lower_is_better
 from tests.support.lineage_pools import finished_photos
 from tests.support.little_memory import little_memory
@@ -198,3 +201,34 @@ def test_a_full_disk_a_stop_and_what_a_killed_process_left(tmp_path: Path, monke
         with pytest.raises(DiskError, match="to sort the 1 rows of the pool"), whole_pool(store):
             pass
     assert not list(store.root.glob("*sorted_rows*"))
+
+
+def test_groups_that_other_machines_read_come_through_the_bucket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both are this process here, two nodes in tests/flow/test_ray_workers.py. What a killed run left is removed."""
+    monkeypatch.setenv("CURATION_HOMES", str(tmp_path))
+    policy = Policy("p", "signals.icc", fraction=0.5)
+
+    def run_all(function: Callable[..., object], calls: Sequence[tuple[object, ...]]) -> Iterator[object]:
+        return (function(*arguments) for arguments in calls)
+
+    with running_bucket(monkeypatch) as bucket:
+
+        def objects() -> list[str]:
+            return [key for key in bucket.keys("pools/work/photos") if "/sorted_rows/" in key]
+
+        home = home_of(f"s3://{BUCKET}/pools")
+        open_home(home)
+        store = stored(home / "work" / "photos", [f"{n:032x}" for n in range(12)], {"signals.icc": [*range(12)]})
+        for left in ("left", "also"):
+            bucket.client.put_object(Bucket=BUCKET, Key=f"pools/work/photos/sorted_rows/{left}/a.npy", Body=b"a")
+        with little_memory(5):
+            with whole_pool(store, run_all=run_all) as pool:
+                assert {key.split("/")[5] for key in objects()} == {"a.npy", "group0", "group1", "group2"}
+                assert fit_pool_cut(policy, pool) == fit_cut(policy, PoolRows.read(store))
+            assert len(objects()) == 2, "another run may still write them"
+            monkeypatch.setattr(ranges, "FOREIGN_STALE_SECONDS", -60.0)
+            with whole_pool(store):
+                pass
+        assert objects() == []
