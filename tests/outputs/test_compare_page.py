@@ -18,6 +18,7 @@ from curation_assets.audit.diff import Comparison, compare, judged_side, what_if
 from curation_assets.audit.recorded import cuts_in_force
 from curation_assets.audit.why import explain
 from curation_assets.core.plain_json import number
+from curation_assets.core.table_names import DUPLICATES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of
 from curation_assets.outputs.report import compare as page
@@ -254,6 +255,20 @@ def test_a_browser_shows_the_numbers_of_the_state_in_its_address(ctx: PoolContex
     assert "signals.icc" in verdicts[1]
 
 
+@given(pool=pools())
+@settings(max_examples=10)
+def test_the_page_counts_a_repeated_sample_once(
+    tmp_path_factory: pytest.TempPathFactory, pool: tuple[pl.DataFrame, dict[str, pl.DataFrame]]
+) -> None:
+    samples, _ = pool
+    kept = samples.filter(pl.col("status") == "kept")
+    store = ShardStore(tmp_path_factory.mktemp("store"))
+    store_pool(store, samples, {})
+    repeats = kept.sort("shard", "source_row").filter(~pl.col("sample_id").is_first_distinct())
+    store.write(DUPLICATES, repeats.select("sample_id", "shard", "source_row"), code_version="1")
+    assert page._kept_count(store) == PoolRows.read(store).is_kept.sum() == kept["sample_id"].n_unique()
+
+
 def test_captions_cannot_end_the_script_and_large_pools_say_what_to_do(
     ctx: PoolContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -261,7 +276,10 @@ def test_captions_cannot_end_the_script_and_large_pools_say_what_to_do(
     assert "<" not in output
     assert json.loads(output) == ["a </script> <!-- "]
     monkeypatch.setattr(page, "MAX_ROWS", 3)
+    judged = int(PoolRows.read(ctx.store).is_kept.sum())
+    monkeypatch.setattr(page, "PoolRows", None)  # no row of a large pool is read into memory
     page.write_compare_page(ctx, tmp_path / "compare.html")
     text = (tmp_path / "compare.html").read_text()
     assert "curate diff A B --pool photos" in text
+    assert f"{judged:,} judged samples are more than this page holds" in text
     assert "<script" not in text
