@@ -11,6 +11,7 @@ import polars as pl
 from curation_assets.audit.diff import find_policy, what_if
 from curation_assets.audit.index import Index, refresh_index
 from curation_assets.cli.common import notice, show, show_json, show_table, warn
+from curation_assets.core.progress import reporter_for
 from curation_assets.core.settings import Settings, shard_key, shard_number
 from curation_assets.core.table_names import DUPLICATES, SAMPLES
 from curation_assets.flow.context import PoolContext
@@ -52,7 +53,7 @@ class WhatIf:
 def dry_run(settings: Settings, pool: str, change: WhatIf, *, refresh: bool = False, as_json: bool = False) -> None:
     """Show what a run would make again now, or after `change`. `refresh`: look at every stored file first."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a plan fetches no weights; models that are not here count as changed
-    ctx = PoolContext.open(settings, pool)
+    ctx = PoolContext.open(settings, pool, progress=reporter_for())
     tables = tables_of(ctx)
     stopped = unfinished(ctx)
     if stopped is not None:

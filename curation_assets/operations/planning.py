@@ -341,16 +341,20 @@ def verdict_flips(ctx: PoolContext, plan: Plan, policies: Sequence[Policy]) -> p
         if (before.policy_version, before.policy) != (policy.version, policy.name):
             with whole_pool(ctx.store, ctx.progress) as pool:
                 judged = judge_pool(policy, pool).by_shards()
-                exact = sum(_flips(ctx, name, shard, some) for some in judged for shard in some.rows.shard.words)
+                exact = sum(_flips(ctx, name, some) for some in judged)
         records.append({"policy": policy.name, "flips": exact, "at_most": exact, "note": ""})
     schema = {"policy": pl.String, "flips": pl.Int64, "at_most": pl.Int64, "note": pl.String}
     return pl.DataFrame(records, schema=schema)
 
 
-def _flips(ctx: PoolContext, table: str, shard: str, judged: Judged) -> int:
-    """How many rows of a shard have another verdict in its table than judged now."""
-    recorded = ctx.store.read(table, shard, ["source_row", "verdict"]).sort("source_row")["verdict"]
-    before = recorded.cast(pl.Enum(STATES)).to_physical().cast(pl.Int8).to_numpy()
-    mine = judged.rows.of_shard(shard)
-    by_row = mine[np.argsort(judged.rows.source_row[mine])]
-    return int((before != judged.verdict[by_row]).sum())
+def _flips(ctx: PoolContext, table: str, judged: Judged) -> int:
+    """How many rows of whole shards have another verdict in their table than judged now. New shards have none."""
+    flips = 0
+    for shard in judged.rows.shard.words:
+        if ctx.store.table_path(table, shard).is_file():
+            recorded = ctx.store.read(table, shard, ["source_row", "verdict"]).sort("source_row")["verdict"]
+            before = recorded.cast(pl.Enum(STATES)).to_physical().cast(pl.Int8).to_numpy()
+            mine = judged.rows.of_shard(shard)
+            by_row = mine[np.argsort(judged.rows.source_row[mine])]
+            flips += int(np.count_nonzero(before != judged.verdict[by_row]))
+    return flips

@@ -157,6 +157,11 @@ def test_flips_of_a_changed_policy_are_exact(tmp_path: Path) -> None:
     assert found["flips"].to_list() == [int(flipped.sum()), 0]
     with little_memory(7):
         assert verdict_flips(ctx, plan_of(ctx, hand_facts(ctx)), [wider, icc]).equals(found)
+    first = ctx.shards()[0]
+    ctx.store.remove("filtered/icc", first)  # as of a shard that is new
+    others = before.sort(ROW_KEY)["shard"] != first
+    left = verdict_flips(ctx, plan_of(ctx, hand_facts(ctx)), [wider])["flips"].to_list()
+    assert left == [int((flipped & others).sum())]
     assert flipped.any()
 
 
