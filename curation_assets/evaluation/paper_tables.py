@@ -5,7 +5,8 @@ One function per table. The printed numbers are in paper_tables.yaml; docs/user/
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -42,8 +43,12 @@ from curation_assets.numeric.agreement import (
 )
 from curation_assets.numeric.metrics.comparison import estimate, independent_units, paired_differences
 from curation_assets.numeric.metrics.data_set_score import spearman_interval
+from curation_assets.numeric.sorting import as_pairs
+from curation_assets.numeric.spread import mean_of
+from curation_assets.selection.part_by_part import Pool
 from curation_assets.selection.policy import Policy
-from curation_assets.selection.rows import PoolRows
+from curation_assets.selection.ranges import whole_pool
+from curation_assets.selection.rows import uid_columns
 from curation_assets.stages.distilled.human_agreement import CAPTIONS, CORRELATIONS, HELD_OUT
 from curation_assets.stores.shard_store import MissingTableError
 
@@ -472,18 +477,19 @@ def fig4(sources: Sources) -> list[Row]:
     for ranking, reference in (("sieve", "signals.sieve"), ("sieve_clip", "fused.sieve_clip")):
         for ctx in sources.pools:
             try:
-                pool_rows = PoolRows.read(ctx.store)
-                table = iou_at(
-                    pool_rows,
-                    Policy(name=ranking, rank_by=reference, fraction=1.0),
-                    Policy(name="clip", rank_by="signals.clip_score", fraction=1.0),
-                    TOP_SHARES,
-                )
+                with whole_pool(ctx.store, ctx.progress) as pool:
+                    table = iou_at(
+                        pool,
+                        Policy(name=ranking, rank_by=reference, fraction=1.0),
+                        Policy(name="clip", rank_by="signals.clip_score", fraction=1.0),
+                        TOP_SHARES,
+                    )
+                    samples = sum(int(rows.is_kept.sum()) for rows in pool.parts())
             except MissingTableError:
                 missing.append(_lacks_values(ctx, reference))
                 continue
             values, chance = table["iou"].to_list(), table["chance_iou"].to_list()
-            of: dict[str, str | int] = {"pool": ctx.pool.name, "samples": int(pool_rows.is_kept.sum())}
+            of: dict[str, str | int] = {"pool": ctx.pool.name, "samples": samples}
             rows.append(_iou_row({**of, "ranking": ranking}, shares, values))
             by_chance[ctx.pool.name] = _iou_row({**of, "ranking": "independent rankings"}, shares, chance)
             if None not in values:
@@ -551,26 +557,40 @@ def _means_of_sets(
     """
     by_signal: dict[str, dict[str, list[float]]] = {}
     for ctx in sources.pools:
-        rows = PoolRows.read(ctx.store)
-        kept = {}
-        for name, _ in sets:
-            key = str(TrainingKey(name, size, min(DownstreamOptions.of(ctx).downstream_seeds)))
-            with contextlib.suppress(MissingTableError):  # trained in an earlier run, whose tables were removed
-                ids = ctx.store.read(TRAINING_SETS, key)["sample_id"]
-                kept[name] = rows.is_kept & rows.sample_ids.is_in(ids.implode()).to_numpy()
-        for method in ctx.methods("signals"):
-            try:
-                values = oriented(f"signals.{method.name}", rows.signal(f"signals.{method.name}").values)
-            except MissingTableError:
-                continue
-            for name, is_kept in kept.items():
-                if (valued := values[is_kept & ~np.isnan(values)]).size:
-                    by_signal.setdefault(method.name, {}).setdefault(name, []).append(float(valued.mean()))
+        with whole_pool(ctx.store, ctx.progress) as pool:
+            kept = {}
+            for name, _ in sets:
+                key = str(TrainingKey(name, size, min(DownstreamOptions.of(ctx).downstream_seeds)))
+                with contextlib.suppress(MissingTableError):  # trained in an earlier run, whose tables were removed
+                    kept[name] = _rows_of(pool, ctx.store.read(TRAINING_SETS, key, ["sample_id"]))
+            for method, name in itertools.product(ctx.methods("signals"), kept):
+                parts = functools.partial(_values_of, pool, f"signals.{method.name}", kept[name])
+                with contextlib.suppress(MissingTableError):
+                    if count := sum(map(len, parts())):
+                        mean = mean_of(parts, count)
+                        by_signal.setdefault(method.name, {}).setdefault(name, []).append(mean)
     pools = len(sources.pools)
     return {
         signal: {name: float(np.mean(means)) for name, means in of_sets.items() if len(means) == pools}
         for signal, of_sets in by_signal.items()
     }
+
+
+def _rows_of(pool: Pool, ids: pl.DataFrame) -> list[np.ndarray]:
+    """Of every part, the rows that are kept and of one of the ids, eight in a byte."""
+    listed = np.sort(as_pairs(*ids.select(uid_columns()).to_numpy().T))
+    found = []
+    for rows in pool.parts():
+        mine = as_pairs(rows.uid_high, rows.uid_low)
+        found.append(np.packbits(rows.is_kept & np.isin(mine, listed)))
+    return found
+
+
+def _values_of(pool: Pool, reference: str, chosen: Sequence[np.ndarray]) -> Iterator[np.ndarray]:
+    """Values of the rows that are chosen and have one, part by part."""
+    for rows, bits in zip(pool.parts(), chosen, strict=True):
+        values = oriented(reference, rows.values(reference))
+        yield values[np.unpackbits(bits, count=len(rows)).astype(bool) & ~np.isnan(values)]
 
 
 def cc_stages(sources: Sources) -> list[Row]:

@@ -1,16 +1,20 @@
 """downstream/training_sets: what each model is trained on, by policy or control, size and seed."""
 
+import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 
 from curation_assets.core.table_names import CHOSEN_CAPTION, CONTAMINATION, DUPLICATES, SAMPLES
 from curation_assets.core.validation import check_known
 from curation_assets.evaluation.drawn_sets import (
+    CLEAN,
     CONTROL,
     FILE,
+    LEXICON,
     POLICY,
     TrainingKey,
     control_set,
@@ -25,18 +29,18 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of
 from curation_assets.flow.options import FlowOptions
 from curation_assets.flow.table import Table, Trainings
-from curation_assets.selection.left_out import without_benchmarks
+from curation_assets.numeric.identity import sorted_uids
 from curation_assets.selection.policy import RANDOM, Policy
-from curation_assets.selection.rows import PoolRows
-from curation_assets.stages.filtered.tables import kept_ids
+from curation_assets.selection.ranges import whole_pool
+from curation_assets.selection.rows import PoolRows, uid_columns
 from curation_assets.stages.signals.options import SignalsOptions
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.releases import SUBSET_NPY, find_release
-from curation_assets.stores.subsets import read_subset
+from curation_assets.stores.samples import SAMPLES_SCHEMA
+from curation_assets.stores.subsets import packed_ids
 
 TRAINING_SETS = "downstream/training_sets"
 HELD_OUT = "downstream/held_out"
-LEXICON = "signals/concreteness_lexicon"
 RELEASE = "release:"  # before a release's name in option downstream_subsets
 CHOSEN = "_chosen"  # after a set's name, where it is trained on with raw and with chosen captions
 OWN_SHARE = 0.25  # of controls beside policies of their own sizes, where the pool runs no policy `random`
@@ -172,38 +176,49 @@ def _subset_file(ctx: PoolContext, path: str) -> Path:
 
 def _training_set(ctx: PoolContext, policies: Mapping[str, Policy], key: str) -> pl.DataFrame:
     wanted = TrainingKey.parse(key)
-    rows = trainable(PoolRows.read(ctx.store), ctx.store.read(HELD_OUT))
-    if FlowOptions.of(ctx).decontaminate:
-        rows = without_benchmarks(rows)
-    ids = pl.DataFrame({"sample_id": _ids(ctx, policies, wanted, rows)}, schema={"sample_id": pl.String})
-    counted = ids.group_by("sample_id").agg(pl.len().alias("count"))
-    facts = rows.facts(["sample_id", "shard", "source_row", "caption", "image_sha256"]).filter(pl.Series(rows.is_kept))
-    if reads_chosen(ctx, wanted.name):
-        from curation_assets.outputs.exports.subset import choose_captions
+    columns = ["sample_id", "shard", "source_row", "caption", "image_sha256"]
+    listed = _listed(ctx, policies, wanted)
+    parts = [pl.DataFrame(schema={name: SAMPLES_SCHEMA[name] for name in columns} | {"count": pl.UInt32()})]
+    for (shard,), mine in sorted(listed.partition_by("shard", as_dict=True).items()):
+        rows = ctx.store.read(SAMPLES, str(shard), [name for name in columns if name != "shard"])
+        facts = rows.join(mine.select("source_row", "shard", "count"), on="source_row", how="inner")
+        if reads_chosen(ctx, wanted.name):
+            from curation_assets.outputs.exports.subset import choose_captions
 
-        facts = choose_captions(ctx, facts).select(facts.columns)
-    return facts.join(counted, on="sample_id", maintain_order="left").rename({"shard": "in_shard"}).sort("sample_id")
+            facts = choose_captions(ctx, facts)
+        parts.append(facts.select(*columns, "count"))
+    return pl.concat(parts).rename({"shard": "in_shard"}).sort("sample_id")
 
 
-def _ids(ctx: PoolContext, policies: Mapping[str, Policy], wanted: TrainingKey, rows: PoolRows) -> Sequence[str]:
+def _listed(ctx: PoolContext, policies: Mapping[str, Policy], wanted: TrainingKey) -> pl.DataFrame:
+    """The rows of a training set: shard, source_row, and how often each is listed."""
     options = DownstreamOptions.of(ctx)
     wanted = replace(wanted, name=_source(ctx, wanted.name))
-    if wanted.name in policies:
-        if wanted.size is None and policies[wanted.name].rank_by != RANDOM:
-            return given_set(kept_ids(ctx, wanted.name), rows, None)  # by its frozen cut
-        return policy_set(policies[wanted.name], rows, wanted.size, wanted.seed)
+    changed = functools.partial(
+        trainable, held_out=ctx.store.read(HELD_OUT), is_decontaminated=bool(FlowOptions.of(ctx).decontaminate)
+    )
+    policy = policies.get(wanted.name)
+    if policy is not None and (wanted.size is not None or policy.rank_by == RANDOM):
+        with whole_pool(ctx.store, ctx.progress) as pool:
+            return policy_set(policy, pool, changed, wanted.size, wanted.seed)
+
+    def parts() -> Iterator[PoolRows]:
+        return (changed(PoolRows.read(ctx.store, [shard])) for shard in ctx.store.partitions(SAMPLES))
+
+    if policy is not None:
+        return given_set(_kept(ctx, wanted.name), parts, None)  # by its frozen cut
     if wanted.name in options.downstream_subsets:
-        file = _subset_file(ctx, options.downstream_subsets[wanted.name])
-        return given_set(read_subset(file), rows, wanted.size)
+        return given_set(packed_ids(_subset_file(ctx, options.downstream_subsets[wanted.name])), parts, wanted.size)
     check_known("training set", "control", [wanted.name], options.downstream_controls)
-    lexicon, kinds = None, None
-    if wanted.name == "lexicon":
-        values = ctx.store.scan(LEXICON).select("sample_id", "value").collect().drop_nulls()
-        lexicon = dict(values.iter_rows())
-    if wanted.name == "oracle":
-        kinds = dict(read_truth(ctx).select("sample_id", "kind").iter_rows())
+    clean = read_truth(ctx).filter(pl.col("kind") == CLEAN)["sample_id"] if wanted.name == "oracle" else None
     size = _own_share(policies.values()) if wanted.size is None else wanted.size
-    return control_set(wanted.name, rows, size, lexicon=lexicon, kinds=kinds)
+    return control_set(wanted.name, parts, size, clean=clean)
+
+
+def _kept(ctx: PoolContext, policy_name: str) -> np.ndarray:
+    """The ids that a policy keeps as sorted u8,u8."""
+    kept = ctx.store.scan(f"filtered/{policy_name}").filter(pl.col("verdict") == "kept")
+    return sorted_uids(kept.select(uid_columns()).collect(engine="streaming").to_numpy())
 
 
 def _own_share(policies: Iterable[Policy]) -> float:

@@ -15,8 +15,13 @@ def spread(
     """(mean, linear quantiles) of `count` ≥ 1 float64 values without NaN, which `parts` gives anew at every call."""
     if count <= HELD:
         values = np.concatenate(list(parts()))
-        return float(values.mean()), [float(one) for one in np.quantile(values, quantiles)]
-    return _sum(_reader(parts()), count) / count, [_quantile(parts, count, quantile) for quantile in quantiles]
+        return mean_of(parts, count), np.quantile(values, quantiles).tolist()
+    return mean_of(parts, count), [_quantile(parts, count, quantile) for quantile in quantiles]
+
+
+def mean_of(parts: Callable[[], Iterable[np.ndarray]], count: int) -> float:
+    """The mean of `spread` alone."""
+    return _sum(_reader(parts()), count) / count
 
 
 def _sum(read: Callable[[int], np.ndarray], count: int) -> float:

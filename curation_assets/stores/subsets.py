@@ -2,13 +2,14 @@
 
 import itertools
 import re
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
-from curation_assets.numeric.identity import UID_DTYPE, pack_uids, sample_id_from, unpack_uids
+from curation_assets.numeric.identity import UID_DTYPE, pack_uids, packed_uids, sample_id_from, unpack_uids
 from curation_assets.numeric.sorting import stretches
 from curation_assets.stores.arrays import load_npy, npy_stretches, write_npy
 from curation_assets.stores.atomic import replacing
@@ -95,6 +96,13 @@ def listed_ids(path: Path, folder: Path) -> Iterator[pl.DataFrame]:
         yield from sorted_stretches(map(_halves, parts), ["uid_high", "uid_low"], folder)
     else:
         yield _halves(pack_uids(read_subset(path)))
+
+
+def packed_ids(path: Path) -> np.ndarray:
+    """All of them as u8,u8, 16 bytes an entry. Raises as `read_subset`."""
+    with tempfile.TemporaryDirectory(prefix="ids-", ignore_cleanup_errors=True) as scratch:
+        parts = (part.to_numpy() for part in listed_ids(path, Path(scratch)))
+        return np.concatenate([packed_uids(part[:, 0], part[:, 1]) for part in parts])
 
 
 def _halves(packed: np.ndarray) -> pl.DataFrame:

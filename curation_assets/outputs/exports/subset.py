@@ -18,7 +18,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import holds_in_words, worths_of
 from curation_assets.flow.worth import domain_in_words
 from curation_assets.methods import get_method, method_names
-from curation_assets.numeric.identity import pack_uids, packed_uids
+from curation_assets.numeric.identity import pack_uids
 from curation_assets.numeric.selection import random_ranking
 from curation_assets.numeric.sorting import as_pairs
 from curation_assets.numeric.spread import spread
@@ -35,7 +35,7 @@ from curation_assets.stores.frame_file import PART_ROWS, FrameFile, in_batches
 from curation_assets.stores.parquet import parquet_schema, read_parquet, scan_parquet
 from curation_assets.stores.releases import Release
 from curation_assets.stores.samples import OWN_ID
-from curation_assets.stores.subsets import ID_SUFFIXES, listed_ids
+from curation_assets.stores.subsets import ID_SUFFIXES, packed_ids
 
 #: Columns of raw/samples that exports carry along.
 SAMPLE_COLUMNS = (
@@ -101,10 +101,7 @@ def find_subset(ctx: PoolContext, name: str) -> Subset:
     """
     path = Path(name).expanduser()
     if path.suffix.lower() in ID_SUFFIXES or path.is_file():
-        with tempfile.TemporaryDirectory(prefix="ids-", ignore_cleanup_errors=True) as scratch:
-            parts = (part.select(UID).to_numpy() for part in listed_ids(path, Path(scratch)))
-            packed = np.concatenate([packed_uids(part[:, 0], part[:, 1]) for part in parts])
-        return _located(ctx, path.stem, _places(ctx, packed), path, file_sha256(path))
+        return _located(ctx, path.stem, _places(ctx, packed_ids(path)), path, file_sha256(path))
     return _of_ledger(ctx, name, ledger_path(ctx.store, name))
 
 
@@ -174,9 +171,7 @@ def subset_of_ids(ctx: PoolContext, sample_ids: Sequence[str], name: str) -> Sub
 def _places(ctx: PoolContext, packed: np.ndarray) -> Iterator[pl.DataFrame]:
     """Sorted u8,u8 with repeats → one row per id with its multiplicity and where raw keeps it first, in source order;
     at last those of which it keeps none, without a place."""
-    ids = as_pairs(packed["f0"], packed["f1"])
-    starts = np.flatnonzero(np.append(len(ids) > 0, ids[1:] != ids[:-1]))
-    times, ids = np.diff(starts, append=len(ids)), ids[starts]
+    ids, times = np.unique(as_pairs(packed["f0"], packed["f1"]), return_counts=True)
     is_found = np.zeros(len(ids), dtype=bool)
     for shard in ctx.store.partitions(SAMPLES):
         rows = ctx.store.read(SAMPLES, shard, columns=["sample_id", "source_row", "status"]).sort("source_row")
