@@ -236,6 +236,10 @@ def command(
 # -- what must come out the same --------------------------------------------------------------------------------------
 
 
+#: Tables that name the moment at which an image was fetched, and its server's rules were read.
+TIMED = ("raw/downloads", "raw/provenance")
+
+
 def facts(home: str, pool: str) -> dict[str, Any]:
     """Everything about a home that must not depend on kills: fact → its value, and `rows_accounted`."""
     settings = load_settings(home, "embedded")
@@ -252,6 +256,9 @@ def facts(home: str, pool: str) -> dict[str, Any]:
     for path in sorted(store.folder_path(LEDGER).rglob("*.parquet")):
         frame = pl.read_parquet(path, hive_partitioning=False)
         frame = frame.drop("run_id", "seconds", "written_at", strict=False)
+        if {"table", "content_sha256"} <= set(frame.columns):
+            is_timed = pl.col("table").is_in(TIMED)
+            frame = frame.with_columns(pl.when(~is_timed).then("content_sha256").alias("content_sha256"))
         same[f"rows of {path.name}"] = frame.write_json()
         if path.parent.name != "versions":
             same[f"footer of {path.name}"] = repr(ledger_facts(path))
@@ -287,6 +294,9 @@ def _table_facts(store: ShardStore, asset: str, key: str | None) -> dict[str, An
     is_folder = not store.table_path(asset, key).is_file()
     # a ledger names its run, the report times: the ledger's rows are compared below
     content = None if asset in (LEDGER, "downstream/report") else manifest.content_sha256
+    if asset in TIMED:
+        rows = store.read(asset, key).drop("fetched_at")
+        content = hashlib.sha256(re.sub(r'"checked_at":"[^"]*"', "", rows.write_json()).encode()).hexdigest()
     inputs = [(one.asset, one.partition) for one in manifest.inputs]
     known = {f"table {asset} {key}": [content, manifest.code_version, manifest.config_hash, inputs, manifest.row_count]}
     if not is_folder:
