@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -213,10 +213,9 @@ class Comparison:
         return len(self.store.partitions(SAMPLES))
 
 
-@contextmanager
 def policy_comparison(
     store: ShardStore, left: Policy, right: Policy, progress: ProgressReporter | None = None
-) -> Iterator[Comparison]:
+) -> AbstractContextManager[Comparison]:
     """Two policies of a pool: as their ledgers have them where those are current, else judged by their frozen cuts.
 
     Raises ValueError where both are the same policy, and what `Comparison.of` raises.
@@ -228,8 +227,7 @@ def policy_comparison(
         )
     both = [left, right]
     ledgers, cuts = current_ledgers(store, both), cuts_in_force(store, both)
-    with Comparison.of(store, left, right, ledgers=ledgers, cuts=cuts, progress=progress) as compared:
-        yield compared
+    return Comparison.of(store, left, right, ledgers=ledgers, cuts=cuts, progress=progress)
 
 
 def compare(pool: Pool, left: Policy, right: Policy, *, nearest: int = NEAREST_COUNT) -> WholeDifference:

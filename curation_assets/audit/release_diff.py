@@ -108,9 +108,8 @@ class _Found:
         """`examples`: how many samples of each change are kept."""
         self.examples = examples
         self.overlap = Overlap(0, 0, 0, 0)
-        names = {"change": pl.String, "reason": pl.String, "samples": pl.UInt32}
-        self.reasons = pl.DataFrame(schema=names)
-        ids = {"change": pl.String, "uid_high": pl.UInt64, "uid_low": pl.UInt64}
+        self.reasons = pl.DataFrame(schema={"change": pl.String, "reason": pl.String, "samples": pl.UInt32})
+        ids = {"change": pl.String, **dict.fromkeys(_UID, pl.UInt64)}
         self.changed = pl.DataFrame(schema={**ids, "reason": pl.String})  # the first, and those that are `here`
         self.here = pl.DataFrame(schema={**ids, "shard": pl.String, "source_row": pl.Int64})  # the first in the pool
 
@@ -160,15 +159,8 @@ def _first_of_each(states: pl.DataFrame) -> pl.DataFrame:
 
 def _rows_of(pool: Pool | None) -> Iterator[pl.DataFrame]:
     """Rows of the pool, part by part: uid_high, uid_low, shard, source_row, is_kept (by raw). None of no pool."""
-    yield pl.DataFrame(
-        schema={
-            "uid_high": pl.UInt64,
-            "uid_low": pl.UInt64,
-            "shard": pl.String,
-            "source_row": pl.Int64,
-            "is_kept": pl.Boolean,
-        }
-    )
+    ids = dict.fromkeys(_UID, pl.UInt64)
+    yield pl.DataFrame(schema={**ids, "shard": pl.String, "source_row": pl.Int64, "is_kept": pl.Boolean})
     for rows in () if pool is None else pool.parts():
         for part in stretches(len(rows), PART_ROWS):
             yield pl.DataFrame(
@@ -192,7 +184,7 @@ def _changed(change: str, mine: pl.DataFrame, other: pl.DataFrame, states: pl.Da
 def _texts(store: ShardStore | None, chosen: pl.DataFrame) -> pl.DataFrame:
     """Caption and URL of some rows, change, uid_high, uid_low, shard, source_row → change, uid_high, uid_low, caption,
     url."""
-    schema = {"change": pl.String, "uid_high": pl.UInt64, "uid_low": pl.UInt64, "caption": pl.String, "url": pl.String}
+    schema = {"change": pl.String, **dict.fromkeys(_UID, pl.UInt64), "caption": pl.String, "url": pl.String}
     texts = []
     for *key, shard, source_row in chosen.rows():
         assert store is not None, chosen
