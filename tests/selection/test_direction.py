@@ -17,6 +17,7 @@ from curation_assets.audit.ledger import ledger_path, read_ledger, replay, write
 from curation_assets.audit.purge import write_purged
 from curation_assets.audit.versions import VersionBook
 from curation_assets.audit.why import explain, sentence
+from curation_assets.core.progress import Silent
 from curation_assets.core.settings import load_settings
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.options import DuplicateSettings
@@ -26,7 +27,7 @@ from curation_assets.methods import all_methods, oriented
 from curation_assets.numeric.identity import unpack_uids
 from curation_assets.outputs.exports.formats import get_format
 from curation_assets.outputs.exports.subset import find_subset
-from curation_assets.outputs.report.report import _best_first
+from curation_assets.outputs.report.report import GALLERY_SIZE, _ranked
 from curation_assets.selection.cut import PolicyCut, cut_frame, cut_of_frame
 from curation_assets.selection.judging import judge, kept_rows
 from curation_assets.selection.kinds.votes import Voter
@@ -221,8 +222,8 @@ def test_verdicts_are_in_the_unit_of_the_method(ctx: PoolContext) -> None:
     assert verdicts["value"].to_list() == [number / COUNT for number in range(COUNT)]
     assert set(verdicts["threshold"]) == {0.45}
     assert verdicts["margin"].to_list() == pytest.approx([0.45 - number / COUNT for number in range(COUNT)])
-    shown = _best_first(verdicts, OWN[0])
-    assert shown["value"].to_list() == verdicts["value"].to_list(), "galleries begin with the best"
+    shown = _ranked(ctx, verdicts.lazy(), OWN[0])
+    assert shown["value"].to_list() == verdicts["value"].to_list()[:GALLERY_SIZE], "galleries begin with the best"
     (answer,) = explain(ctx.settings, verdicts["sample_id"][0])
     half = next(one for one in answer["policies"] if one["policy"] == "half")
     assert sentence(half).startswith("kept: signals.sieve 0, cut at 0.45, margin +0.45; rank 1 of 20")
@@ -282,7 +283,7 @@ def test_of_near_duplicates_the_lower_value_is_kept(tmp_path: Path) -> None:
     store.write("raw/samples", samples, "s-000000", **plant)
     store.write("signals/clip_score", pl.DataFrame({**rows, "value": [0.9, 0.1]}), "s-000000", **plant)
     wanted = DuplicateSettings(perceptual_bits=None, prefer="signals.clip_score")
-    ctx: Any = SimpleNamespace(store=store)
+    ctx: Any = SimpleNamespace(store=store, progress=Silent())
     assert _duplicates(ctx, wanted).collect()["quality"].to_list() == [1, 0]
     with lower_is_better("clip_score"):
         assert _duplicates(ctx, wanted).collect()["quality"].to_list() == [0, 1]
