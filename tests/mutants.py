@@ -78,8 +78,8 @@ MUTANTS = (
     Mutant(
         "conservation: a row that is missing is no violation",
         VERIFIED,
-        "frame.height != expected[1]",
-        "frame.height > expected[1]",
+        "height != expected[1]:",
+        "height > expected[1]:",
         CONSERVATION_TESTS,
     ),
     Mutant(
@@ -92,8 +92,8 @@ MUTANTS = (
     Mutant(
         "conservation: a ledger without a sample is no violation",
         VERIFIED,
-        "        if _fingerprint(_recorded_positions(path, shards)) != expected:",
-        "        if _fingerprint(_recorded_positions(path, shards))[0] > expected[0]:",
+        "        if _fingerprint(_recorded_positions(rows, shards)) != expected:",
+        "        if _fingerprint(_recorded_positions(rows, shards))[0] > expected[0]:",
         CONSERVATION_TESTS,
     ),
     *(
