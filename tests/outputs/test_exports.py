@@ -26,6 +26,7 @@ from curation_assets.audit import ledger as ledgers
 from curation_assets.audit.ledger import ledger_path, replay
 from curation_assets.cli import app
 from curation_assets.core.settings import Settings, load_settings
+from curation_assets.core.table_names import SAMPLES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import materialise_table
 from curation_assets.flow.graph import tables_of
@@ -40,7 +41,7 @@ from curation_assets.outputs.exports.formats import FORMATS
 from curation_assets.outputs.exports.huggingface import export_huggingface, size_category
 from curation_assets.outputs.exports.lists import AllowList, export_keys, export_npy
 from curation_assets.outputs.exports.manifest import exporting
-from curation_assets.outputs.exports.subset import Subset, find_subset, split_subset
+from curation_assets.outputs.exports.subset import Subset, find_subset, split_subset, subset_of_ids
 from curation_assets.outputs.exports.webdataset import export_webdataset
 from curation_assets.outputs.holders import EXPORT_FLAG
 from curation_assets.outputs.registry import recorded_exports
@@ -51,6 +52,7 @@ from curation_assets.stores.denylist import add_to_denylist
 from curation_assets.stores.frame_file import FrameFile
 from curation_assets.stores.images import decode_image
 from curation_assets.stores.lease import PoolHeldError
+from curation_assets.stores.samples import SAMPLES_SCHEMA
 from curation_assets.stores.subsets import read_subset_npy, write_subset_npy
 from tests.support.hostile_sources import tar_bytes
 from tests.support.lineage_pools import (
@@ -656,6 +658,30 @@ def test_a_sample_that_lies_elsewhere_now_is_found_in_its_place(
     found = find_subset(ctx, "icc")
     assert found.rows.frame().equals(expected.rows.frame())
     assert found.missing.is_empty()
+
+
+def test_a_sample_is_denied_where_any_of_its_rows_is(tmp_path: Path) -> None:
+    """Of a sample that raw keeps in two shards, the row that is exported is not the one on the denylist."""
+    settings = load_settings(tmp_path, "embedded")
+    (tmp_path / "texts.csv").write_text("caption\na red dog\n")
+    add_pool(settings, "texts", tmp_path / "texts.csv")
+    ctx = PoolContext.open(settings, "texts")
+    for number in range(2):
+        rows = {"sample_id": ["a" * 32, f"{number}" * 32], "source_row": [0, 1], "caption": ["a dog", "a cat"]}
+        urls = [f"http://h.example/{number}", f"http://h.example/{number}/cat"]
+        frame = pl.DataFrame({**rows, "url": urls}).with_columns(
+            pl.lit(f"texts-{number:06d}").alias("shard"), pl.lit("kept").alias("status")
+        )
+        full = frame.with_columns(pl.lit(None).alias(name) for name in SAMPLES_SCHEMA if name not in frame.columns)
+        ctx.store.write(
+            SAMPLES, full.select(list(SAMPLES_SCHEMA)).cast(dict(SAMPLES_SCHEMA)), frame["shard"][0], code_version="1"
+        )
+    ids = ["0" * 32, "1" * 32, "a" * 32]
+    assert subset_of_ids(ctx, ids, "all").rows.frame()["sample_id"].sort().to_list() == ids
+    add_to_denylist(tmp_path, [("url", "http://h.example/1")])
+    subset = subset_of_ids(ctx, ids, "all")
+    assert subset.rows.frame()["sample_id"].sort().to_list() == ids[:2]
+    assert subset.missing.rows() == [("a" * 32, 1, "dropped:takedown")]
 
 
 # -- batches by concepts

@@ -204,23 +204,24 @@ def _located(
     ledger: Ledger | None = None,
 ) -> Subset:
     """Find each sample where it is said to be, else among all rows that raw keeps now; what is not there is missing,
-    with raw's word for it. What is on the denylist is missing, too, whether it has been purged yet or not.
+    with raw's word for it. What is on the denylist is missing, too, whether it has been purged yet or not: a sample of
+    which it has any row, in whatever shard.
 
     `places`: samples in source order, with shard, source_row, multiplicity, and their signals.
     """
-    denylist, lost, there = Denylist.load(ctx.settings.home), list[pl.DataFrame](), set(ctx.store.partitions(SAMPLES))
+    lost, there, denied = list[pl.DataFrame](), set(ctx.store.partitions(SAMPLES)), _denied_ids(ctx)
 
     def found() -> Iterator[pl.DataFrame]:
         for part in in_batches(places, PART_ROWS):
             shards = sorted(set(part["shard"].drop_nulls()) & there)
-            rows, lacking, _ = _found(ctx, denylist, part, shards, [*ROW_KEY, "sample_id"])
+            rows, lacking, _ = _found(ctx, denied, part, shards, [*ROW_KEY, "sample_id"])
             lost.append(lacking)
             yield rows
 
     rows = FrameFile(found())
     if not rows.height + sum(part.height for part in lost):
         raise ValueError(f"subset {name!r} ({source}) is empty; there is nothing to export")
-    elsewhere, nowhere, why = _found(ctx, denylist, pl.concat(lost), sorted(there), ["sample_id"])
+    elsewhere, nowhere, why = _found(ctx, denied, pl.concat(lost), sorted(there), ["sample_id"])
     if elsewhere.height:
         with tempfile.TemporaryDirectory(prefix="rows-", ignore_cleanup_errors=True) as scratch:
             rows = FrameFile(sorted_stretches(itertools.chain(rows.parts(), [elsewhere]), ROW_KEY, Path(scratch)))
@@ -232,15 +233,23 @@ def _located(
     return Subset(ctx, name, rows, missing.sort("sample_id"), source, source_sha256, ledger)
 
 
+def _denied_ids(ctx: PoolContext) -> pl.Series:
+    """sample_ids of all rows of a pool that the home's denylist has."""
+    denylist, ids = Denylist.load(ctx.settings.home), [pl.Series("sample_id", [], pl.String)]
+    for shard in ctx.store.partitions(SAMPLES) if denylist else ():
+        rows = ctx.store.read(SAMPLES, shard, ["sample_id", "url", "image_sha256", "original_sha256"])
+        ids.append(rows.filter(denylist.denied(rows))["sample_id"])
+    return pl.concat(ids).unique()
+
+
 def _found(
-    ctx: PoolContext, denylist: Denylist, requested: pl.DataFrame, shards: Sequence[str], by: Sequence[str]
+    ctx: PoolContext, denied: pl.Series, requested: pl.DataFrame, shards: Sequence[str], by: Sequence[str]
 ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
     """(rows of samples that some shards keep, those requested that they do not, why not: raw's word by sample_id)."""
-    is_asked = bool(shards and requested.height)
-    scan = ctx.store.scan(SAMPLES, shards if is_asked else ctx.store.partitions(SAMPLES)[:1])
-    matching = scan.join(requested.lazy().select(by), on=by, how="semi") if is_asked else scan.limit(0)
+    is_any = bool(shards and requested.height)
+    scan = ctx.store.scan(SAMPLES, shards if is_any else ctx.store.partitions(SAMPLES)[:1])
+    matching = scan.join(requested.lazy().select(by), on=by, how="semi") if is_any else scan.limit(0)
     samples = matching.sort(ROW_KEY).collect()
-    denied = samples.filter(denylist.denied(samples))["sample_id"].unique()
     is_denied = pl.col("sample_id").is_in(denied.implode())
     kept = samples.filter(pl.col("status") == "kept", ~is_denied)
     kept = kept.unique("sample_id", keep="first", maintain_order=True)
