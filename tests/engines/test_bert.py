@@ -120,6 +120,7 @@ def test_a_cascade_runs_its_slow_student_in_the_precision() -> None:
     np.testing.assert_allclose(values, rounded, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("address", ["embedded:minilm", f"path:{FOLDER}"])
 def test_sentences_in_bfloat16_keep_their_direction(address: str) -> None:
     roles, half = {"sentence_encoder": address}, {"sentence_encoder": {"precision": "bfloat16"}}

@@ -50,6 +50,7 @@ def test_the_nearest_vector_is_found_and_its_captions_are_read(tmp_path: Path, e
     assert written[0][0] == captioner.captions[int(cosines.argmax())]
 
 
+@pytest.mark.slow
 def test_vba_by_retrieval_prefers_what_can_be_seen(tmp_path: Path, encoder: Any) -> None:
     profile = bank(tmp_path / "bank", encoder, encoder.embed_texts(CAPTIONS))
     engines = {role: load_engine(role, profile) for role in ("text_to_image", "beam_captioner", "text_similarity")}

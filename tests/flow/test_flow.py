@@ -318,6 +318,7 @@ def test_a_subset_that_holds_more_than_its_ledger_is_found_when_both_are_of_the_
     assert violations(ready, subsets, None) == []
 
 
+@pytest.mark.slow
 def test_a_shard_whose_source_is_gone_counts_until_it_is_removed(tmp_path: Path) -> None:
     settings = webdataset_pool(tmp_path, shards=3, per_shard=6)
     declaration = settings.pools_root / "photos.yaml"

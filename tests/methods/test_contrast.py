@@ -71,6 +71,7 @@ def test_a_whole_pool_as_reference_equals_the_plain_formula(settings: Settings, 
     assert ctx.store.read("signals/contrast_pairs").height == rows.height
 
 
+@pytest.mark.slow
 def test_neither_the_order_of_shards_nor_a_late_one_moves_a_value(
     settings: Settings, targets: Path, tmp_path: Path
 ) -> None:
@@ -159,6 +160,7 @@ def take_down(ctx: PoolContext, sample_id: str) -> dict[str, Any]:
     return finish_takedown(ctx, tables, begun)[0]
 
 
+@pytest.mark.slow
 def test_pairs_are_drawn_again_without_a_sample_that_is_taken_down(tmp_path: Path) -> None:
     ctx, ids = pool_with_a_policy(tmp_path)
     assert draws_of(ctx) == set(map(draw_of, ids[:16]))

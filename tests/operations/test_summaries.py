@@ -265,6 +265,7 @@ def test_summaries_are_no_releases(ctx: PoolContext) -> None:
 # -- what only a provider can attest
 
 
+@pytest.mark.slow
 def test_what_is_missing_is_listed_and_final_refuses_it(ctx: PoolContext) -> None:
     release_of(ctx)
     home = ctx.settings.home
@@ -314,6 +315,7 @@ def test_summary_yaml_is_begun_once_and_unknown_keys_are_refused(ctx: PoolContex
 # -- takedowns, damage
 
 
+@pytest.mark.slow
 def test_a_takedown_removes_the_summary_and_bumps_the_next_ones_version(ctx: PoolContext) -> None:
     release, home = release_of(ctx), ctx.settings.home
     summary = written(ctx, release)

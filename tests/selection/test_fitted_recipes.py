@@ -378,6 +378,7 @@ def test_shipped_recipes_wait_until_the_pool_names_them(settings: Settings, sour
     assert set(fitted_recipes(PoolContext.open(settings, "named"))) == {"ecodatum"}
 
 
+@pytest.mark.slow
 def test_the_published_voters_vote_in_a_pool(settings: Settings, source: Path) -> None:
     """EcoDatum on drawn scenes, whose detector knows their objects: all voters vote, objects and flips are counted."""
     recipe = load_recipes()["ecodatum"]

@@ -135,6 +135,7 @@ def bank_of(ctx: PoolContext) -> tuple[list[str], np.ndarray]:
     return (folder / "sample_ids.txt").read_text().splitlines(), vectors
 
 
+@pytest.mark.slow
 def test_vba_finds_its_photograph_among_the_pools_own_images(tmp_path: Path) -> None:
     ctx = pool_with_a_bank(tmp_path)
     run_with_upstream(ctx, "teachers/vba")
@@ -168,6 +169,7 @@ def test_vba_finds_its_photograph_among_the_pools_own_images(tmp_path: Path) -> 
     assert not is_up_to_date(ctx, tables["teachers/vba"], ctx.shards()[1], tables=tables), "another bank, other values"
 
 
+@pytest.mark.slow
 def test_a_sample_that_is_taken_down_leaves_the_bank(tmp_path: Path) -> None:
     ctx = pool_with_a_bank(tmp_path)
     run_with_upstream(ctx, "teachers/vba")
@@ -206,6 +208,7 @@ def test_a_sample_that_is_taken_down_leaves_the_bank(tmp_path: Path) -> None:
     assert samples[caption_of(5)] not in bank_of(ctx)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_inside", [True, False], ids=["file in the home", "file elsewhere"])
 def test_a_rated_caption_that_is_taken_down_leaves_the_tables(tmp_path: Path, is_inside: bool) -> None:
     home, taken = tmp_path / "home", CAPTIONS[3]

@@ -43,6 +43,7 @@ def end_parent() -> None:
     time.sleep(60)
 
 
+@pytest.mark.slow
 def test_a_process_that_forks_is_started_anew_where_it_died(tmp_path: Path) -> None:
     """What it wrote is in the error."""
     server = ForkServer(())
