@@ -6,6 +6,7 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -90,10 +91,17 @@ def test_overlap_equals_counting_by_hand(
             compare(rows, left, right)
         return
     found = compare(rows, left, right)
-    shares = iou_at(rows, left, right, [0.25, 0.5])
+
+    def shares(pool: Any) -> list[dict[str, Any]] | str:
+        try:
+            return iou_at(pool, left, right, [0.25, 0.5]).to_dicts()
+        except ValueError as error:  # by share a compat policy needs a value, by threshold it does not
+            return str(error)
+
+    in_memory = shares(rows)
     with little_memory(part), whole_pool(store) as in_parts:
         assert compare(in_parts, left, right).to_dict() == found.to_dict()
-        assert iou_at(in_parts, left, right, [0.25, 0.5]).equals(shares)
+        assert shares(in_parts) == in_memory
     kept = [set(judged.kept) for judged in slow]
     both, either = kept[0] & kept[1], kept[0] | kept[1]
     overlap = found.overlap
