@@ -21,20 +21,18 @@ from curation_assets.methods import oriented
 from curation_assets.numeric.sorting import as_pairs, ordinals, stretches
 from curation_assets.selection.cut import PolicyCut
 from curation_assets.selection.judging import Judged, judge
-from curation_assets.selection.rows import PoolRows, Texts, rows_sha256, uid_columns
+from curation_assets.selection.rows import UID, PoolRows, Texts, rows_sha256, uid_columns
 from curation_assets.stores.columns import uid_texts
 from curation_assets.stores.parquet import parquet_rows, scan_parquet
 from curation_assets.stores.shard_store import ShardStore
-
-_UID = ["uid_high", "uid_low"]
 
 
 def rows_of_samples(path: Path, sample_ids: Collection[str]) -> pl.DataFrame:
     """Rows of a ledger that are of one of the samples: position in it, verdict, reason."""
     wanted = pl.LazyFrame({"sample_id": sorted(sample_ids)}, schema={"sample_id": pl.String}).select(uid_columns())
     scan = scan_parquet(path, row_index_name="position")
-    rows = scan.select("position", *_UID, pl.col("verdict", "reason").cast(pl.String))
-    return rows.join(wanted, on=_UID, how="semi").drop(_UID).sort("position").collect(engine="streaming")
+    rows = scan.select("position", *UID, pl.col("verdict", "reason").cast(pl.String))
+    return rows.join(wanted, on=UID, how="semi").drop(UID).sort("position").collect(engine="streaming")
 
 
 def names_samples(path: Path, sample_ids: Collection[str]) -> bool:
@@ -105,9 +103,9 @@ class _Left:
         """Which rows these are, for `rows_sha256`."""
         words = sorted(self.shards)
         for part in stretches(len(self), PART_ROWS):
-            frame = self.ledger(part, [*_UID, "shard", "source_row"])[0].frame
+            frame = self.ledger(part, [*UID, "shard", "source_row"])[0].frame
             codes = frame["shard"].cast(pl.String).cast(pl.Enum(words)).to_physical().cast(pl.Int32).to_numpy()
-            high, low, source_row = (frame[name].to_numpy() for name in (*_UID, "source_row"))
+            high, low, source_row = (frame[name].to_numpy() for name in (*UID, "source_row"))
             none = np.zeros(0, dtype=np.uint32)
             yield PoolRows(self.nowhere, high, low, Texts(codes, words), source_row, none, Texts.none(0), none)
 

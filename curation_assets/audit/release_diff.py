@@ -20,6 +20,7 @@ from curation_assets.selection.cut import PolicyCut
 from curation_assets.selection.judging import reason_kind
 from curation_assets.selection.part_by_part import Pool
 from curation_assets.selection.ranges import whole_pool
+from curation_assets.selection.rows import UID
 from curation_assets.stores.columns import uid_texts
 from curation_assets.stores.external_sort import key_ranges
 from curation_assets.stores.releases import Release
@@ -27,7 +28,6 @@ from curation_assets.stores.shard_store import ShardStore
 
 SAMPLE_COUNT = 5
 NOT_IN_POOL = "not_in_pool"  # the reason where a release's ledger has no row of the sample
-_UID = ["uid_high", "uid_low"]
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def compare_releases(
             pool = stack.enter_context(whole_pool(store, progress))
         found, groups = _Found(examples), None
         streams = [_states(left), _states(right), _rows_of(pool)]
-        marks = (found.add(*some) for some in key_ranges(streams, _UID))
+        marks = (found.add(*some) for some in key_ranges(streams, UID))
         if pool is None:
             collections.deque(marks, maxlen=0)
         else:
@@ -109,7 +109,7 @@ class _Found:
         self.examples = examples
         self.overlap = Overlap(0, 0, 0, 0)
         self.reasons = pl.DataFrame(schema={"change": pl.String, "reason": pl.String, "samples": pl.UInt32})
-        ids = {"change": pl.String, **dict.fromkeys(_UID, pl.UInt64)}
+        ids = {"change": pl.String, **dict.fromkeys(UID, pl.UInt64)}
         self.changed = pl.DataFrame(schema={**ids, "reason": pl.String})  # the first, and those that are `here`
         self.here = pl.DataFrame(schema={**ids, "shard": pl.String, "source_row": pl.Int64})  # the first in the pool
 
@@ -117,23 +117,23 @@ class _Found:
         """All rows of a range of ids, of both ledgers (`_states`) and of the pool (`_rows_of`), (n,) → (n,) their marks
         for `shifts`: left for out, right for in."""
         ledgers = [_first_of_each(states) for states in (left, right)]
-        kept = [states.filter("is_kept").select(_UID) for states in ledgers]
+        kept = [states.filter("is_kept").select(UID) for states in ledgers]
         came, went = _changed("in", kept[1], kept[0], ledgers[0]), _changed("out", kept[0], kept[1], ledgers[1])
-        samples = pl.concat([states.select(_UID) for states in ledgers]).n_unique()
+        samples = pl.concat([states.select(UID) for states in ledgers]).n_unique()
         self.overlap += Overlap(samples, kept[0].height, kept[1].height, kept[0].height - went.height)
         changed = pl.concat([came, went])
         reasons = changed.group_by("change", reason_kind(pl.col("reason")).alias("reason")).len("samples")
         self.reasons = pl.concat([self.reasons, reasons]).group_by("change", "reason").agg(pl.col("samples").sum())
-        rows = rows.join(changed.select("change", *_UID), on=_UID, how="left", maintain_order="left")
+        rows = rows.join(changed.select("change", *UID), on=UID, how="left", maintain_order="left")
         is_kept = rows["is_kept"].to_numpy()
         sides = ((rows["change"] == change).fill_null(False).to_numpy() & is_kept for change in ("out", "in"))
         here = rows.filter(pl.col("change").is_not_null() & pl.col("is_kept"))
         here = here.select(pl.col(name).cast(kind) for name, kind in self.here.schema.items())
         of_change = pl.concat([self.here, here]).group_by("change", maintain_order=True)
         self.here = of_change.head(self.examples).select(self.here.columns)
-        known = self.here.select("change", *_UID).with_columns(is_here=True)
+        known = self.here.select("change", *UID).with_columns(is_here=True)
         all_changed = pl.concat([self.changed, changed]).join(
-            known, on=["change", *_UID], how="left", maintain_order="left"
+            known, on=["change", *UID], how="left", maintain_order="left"
         )
         is_first = pl.int_range(pl.len()).over("change") < self.examples
         self.changed = all_changed.filter(is_first | pl.col("is_here")).drop("is_here")
@@ -142,9 +142,9 @@ class _Found:
 
 def _states(release: Release) -> Iterator[pl.DataFrame]:
     """Rows of a ledger, part by part: uid_high, uid_low, is_kept, is_judged, reason."""
-    for part in ledger_parts(release.ledger, [*_UID, "verdict", "decided_by", "reason"]):
+    for part in ledger_parts(release.ledger, [*UID, "verdict", "decided_by", "reason"]):
         yield part.frame.select(
-            *_UID,
+            *UID,
             (pl.col("verdict").cast(pl.String) == "kept").alias("is_kept"),
             pl.col("decided_by").is_not_null().alias("is_judged"),
             pl.col("reason").cast(pl.String),
@@ -154,12 +154,12 @@ def _states(release: Release) -> Iterator[pl.DataFrame]:
 def _first_of_each(states: pl.DataFrame) -> pl.DataFrame:
     """One row per sample; of a repeated sample, the row that counts."""
     rows = states.sort("is_judged", descending=True, maintain_order=True)
-    return rows.unique(_UID, keep="first", maintain_order=True).sort(_UID).drop("is_judged")
+    return rows.unique(UID, keep="first", maintain_order=True).sort(UID).drop("is_judged")
 
 
 def _rows_of(pool: Pool | None) -> Iterator[pl.DataFrame]:
     """Rows of the pool, part by part: uid_high, uid_low, shard, source_row, is_kept (by raw). None of no pool."""
-    ids = dict.fromkeys(_UID, pl.UInt64)
+    ids = dict.fromkeys(UID, pl.UInt64)
     yield pl.DataFrame(schema={**ids, "shard": pl.String, "source_row": pl.Int64, "is_kept": pl.Boolean})
     for rows in () if pool is None else pool.parts():
         for part in stretches(len(rows), PART_ROWS):
@@ -176,15 +176,15 @@ def _rows_of(pool: Pool | None) -> Iterator[pl.DataFrame]:
 
 def _changed(change: str, mine: pl.DataFrame, other: pl.DataFrame, states: pl.DataFrame) -> pl.DataFrame:
     """Samples that are in `mine` alone: change, uid_high, uid_low and the reason that the other's ledger has."""
-    alone = mine.join(other, on=_UID, how="anti", maintain_order="left")
-    with_reason = alone.join(states, on=_UID, how="left", maintain_order="left")
-    return with_reason.select(pl.lit(change).alias("change"), *_UID, pl.col("reason").fill_null(NOT_IN_POOL))
+    alone = mine.join(other, on=UID, how="anti", maintain_order="left")
+    with_reason = alone.join(states, on=UID, how="left", maintain_order="left")
+    return with_reason.select(pl.lit(change).alias("change"), *UID, pl.col("reason").fill_null(NOT_IN_POOL))
 
 
 def _texts(store: ShardStore | None, chosen: pl.DataFrame) -> pl.DataFrame:
     """Caption and URL of some rows, change, uid_high, uid_low, shard, source_row → change, uid_high, uid_low, caption,
     url."""
-    schema = {"change": pl.String, **dict.fromkeys(_UID, pl.UInt64), "caption": pl.String, "url": pl.String}
+    schema = {"change": pl.String, **dict.fromkeys(UID, pl.UInt64), "caption": pl.String, "url": pl.String}
     texts = []
     for *key, shard, source_row in chosen.rows():
         assert store is not None, chosen
@@ -198,7 +198,7 @@ def _texts(store: ShardStore | None, chosen: pl.DataFrame) -> pl.DataFrame:
 
 def _examples(changed: pl.DataFrame, texts: pl.DataFrame, count: int) -> pl.DataFrame:
     """Samples with texts where there are any, else the first of each change."""
-    keys = ["change", *_UID]
+    keys = ["change", *UID]
     if texts.is_empty():
         texts = texts.with_columns(pl.lit(None, pl.String).alias(name) for name in ("caption", "url"))
     with_texts = changed.join(texts.with_columns(has_text=True), on=keys, how="left", maintain_order="left")

@@ -10,17 +10,16 @@ import pyarrow.parquet as pq
 
 from curation_assets.core.table_names import CHOSEN_CAPTION, PROVENANCE
 from curation_assets.numeric.sorting import stretches
-from curation_assets.selection.rows import uid_columns
+from curation_assets.selection.rows import UID, uid_columns
 from curation_assets.stores.atomic import replacing
 from curation_assets.stores.external_sort import same_rows, sorted_stretches
 from curation_assets.stores.parquet import parquet_rows, scan_parquet
 from curation_assets.stores.provenance import PROVENANCE_SCHEMA
 from curation_assets.stores.shard_store import ShardStore
 
-_HALVES = ["uid_high", "uid_low"]
 #: Where captions were chosen: raw, or which generated one; null where none is, or no choice was made.
 CAPTION_SOURCE = "caption_source"
-_SCHEMA = {**dict.fromkeys(_HALVES, pl.UInt64()), **PROVENANCE_SCHEMA, CAPTION_SOURCE: pl.String()}
+_SCHEMA = {**dict.fromkeys(UID, pl.UInt64()), **PROVENANCE_SCHEMA, CAPTION_SOURCE: pl.String()}
 _COLUMNS = [name for name in _SCHEMA if name not in ("sample_id", "source_url")]
 _GROUP_ROWS = 100_000
 _PART_ROWS = 1_000_000
@@ -53,7 +52,7 @@ def write_purged_provenance(source: Path, target: Path, sample_ids: Collection[s
 
 def has_rows_of(provenance: Path, ledger: Path) -> bool:
     """Whether a release's file has the rows of its ledger, each once."""
-    key = [*_HALVES, "shard", "source_row"]
+    key = [*UID, "shard", "source_row"]
 
     def parts(path: Path) -> Iterator[pl.DataFrame]:
         rows = scan_parquet(path).select(pl.col(name).cast(pl.String) if name == "shard" else name for name in key)
@@ -68,5 +67,5 @@ def _write(path: Path, parts: Iterable[pl.DataFrame], without: Collection[str]) 
     empty = pl.DataFrame(schema={name: _SCHEMA[name] for name in _COLUMNS})
     with replacing(path) as temporary, pq.ParquetWriter(temporary, empty.to_arrow().schema, compression="zstd") as file:
         for part in chain([empty], parts):
-            kept = part.select(_COLUMNS).join(removed, on=_HALVES, how="anti", maintain_order="left")
+            kept = part.select(_COLUMNS).join(removed, on=UID, how="anti", maintain_order="left")
             file.write_table(kept.to_arrow(), row_group_size=_GROUP_ROWS)

@@ -24,7 +24,7 @@ from curation_assets.core.progress import ProgressReporter, Silent
 from curation_assets.core.table_names import SAMPLES, table_of
 from curation_assets.numeric.sorting import gather, stretches
 from curation_assets.selection.policy import RANDOM
-from curation_assets.selection.rows import PoolRows, Signal, StoredRows, Texts, code_type, stored_order
+from curation_assets.selection.rows import UID, PoolRows, Signal, StoredRows, Texts, code_type, stored_order
 from curation_assets.stores.atomic import (
     FOREIGN_STALE_SECONDS,
     fetch_folder,
@@ -473,7 +473,7 @@ def _range_bounds(places: Sequence[Path]) -> np.ndarray:
 
 def _halves(place: Path) -> np.ndarray:
     """(2, n) uint64, the ids of a group."""
-    return np.stack([np.load(place / f"{name}.npy") for name in ("uid_high", "uid_low")])
+    return np.stack([np.load(place / f"{name}.npy") for name in UID])
 
 
 def _positions(halves: np.ndarray, ids: np.ndarray) -> np.ndarray:
