@@ -41,8 +41,9 @@ from curation_assets.flow.options import FlowOptions
 from curation_assets.flow.parallel import beside
 from curation_assets.flow.table import Ending, Folder, Shown, Table
 from curation_assets.methods import oriented
+from curation_assets.selection.rows import UID
 from curation_assets.stages.distilled.human_agreement import has_agreement
-from curation_assets.stages.filtered.tables import kept_ids
+from curation_assets.stages.filtered.tables import KEPT_BY, with_policies
 
 #: What the report does not read of what models are trained and measured on.
 NOT_SHOWN = (SCENES, HELD_OUT, TRAINING_SETS, VISION_FEATURES, EVALUATION_FEATURES)
@@ -231,21 +232,24 @@ def _separation(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
 
 
 def _text_in_images(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
-    """Rows for the whole pool ('all') and for every policy's subset."""
-    spotted = ctx.store.scan("signals/text_spotting").select("sample_id", "value", "text_count").collect()
-    spotted = spotted.drop_nulls("value").unique("sample_id")
-    subsets = {"all": None} | {policy.name: kept_ids(ctx, policy.name) for policy in policies_of(ctx)}
+    """Rows for the whole pool ('all') and for every policy's subset. A sample counts once."""
+    subsets = {"all": pl.lit(True)} | {policy.name: pl.col(KEPT_BY + policy.name) for policy in policies_of(ctx)}
+    counts = dict.fromkeys(subsets, np.zeros(3, dtype=np.int64))  # with a value, with text, dropped
+    for part in with_policies(ctx, "signals/text_spotting", ["value", "text_count"]):
+        spotted = part.drop_nulls("value").sort("value", "text_count").unique(UID, keep="first")
+        for name, is_in in subsets.items():
+            counted = spotted.filter(is_in).select(
+                pl.len().cast(pl.Int64), (pl.col("text_count") > 0).sum(), (pl.col("value") == 0).sum()
+            )
+            counts[name] = counts[name] + counted.row(0)
     rows = []
-    for name, ids in subsets.items():
-        part = spotted if ids is None else spotted.filter(pl.col("sample_id").is_in(ids))
-        with_text = part.filter(pl.col("text_count") > 0).height
-        dropped = part.filter(pl.col("value") == 0).height
+    for name, (n, with_text, dropped) in counts.items():
         rows.append(
             {
                 "subset": name,
-                "n": part.height,
-                "with_text_share": with_text / part.height if part.height else None,
-                "text_spotting_drop_share": dropped / part.height if part.height else None,
+                "n": n,
+                "with_text_share": with_text / n if n else None,
+                "text_spotting_drop_share": dropped / n if n else None,
             }
         )
     shares = {"with_text_share": pl.Float64, "text_spotting_drop_share": pl.Float64}

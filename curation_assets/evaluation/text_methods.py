@@ -3,13 +3,17 @@
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from curation_assets.core.table_names import SAMPLES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of
 from curation_assets.flow.table import Table
-from curation_assets.stages.filtered.tables import kept_ids
+from curation_assets.numeric.spread import spread
+from curation_assets.selection.rows import UID
+from curation_assets.stages.filtered.tables import KEPT_BY, with_policies
+from curation_assets.stores.frame_file import FrameFile
 
 CC_STAGES = {
     "image": "conceptual_captions_image",
@@ -92,19 +96,18 @@ def _stage_rows(stage: str, entered: int, dropped: dict[str, int]) -> list[dict[
 
 
 def _data_sets(ctx: PoolContext, measured: list[str]) -> pl.DataFrame:
-    subsets = {"pool": None, **{policy.name: kept_ids(ctx, policy.name) for policy in policies_of(ctx)}}
-    parts = []
+    subsets = {"pool": pl.lit(True)} | {policy.name: pl.col(KEPT_BY + policy.name) for policy in policies_of(ctx)}
+    rows = []
     for name in measured:
-        values = ctx.store.scan(f"signals/{name}").select("sample_id", "value").collect().drop_nulls("value")
-        for subset, ids in subsets.items():
-            chosen = values if ids is None else values.filter(pl.col("sample_id").is_in(ids))
-            parts.append(
-                chosen.select(
-                    pl.lit(subset).alias("data_set"),
-                    pl.lit(name).alias("method"),
-                    pl.col("value").mean().alias("mean"),
-                    pl.col("value").median().alias("median"),
-                    pl.len().cast(pl.Int64).alias("samples"),
-                )
-            )
-    return pl.concat(parts)
+        values = FrameFile(
+            part.drop_nulls("value").drop(UID) for part in with_policies(ctx, f"signals/{name}", ["value"])
+        )
+        for subset, is_in in subsets.items():
+
+            def chosen(values: FrameFile = values, is_in: pl.Expr = is_in) -> Iterator[np.ndarray]:
+                return (part.filter(is_in)["value"].to_numpy() for part in values.parts())
+
+            count = sum(map(len, chosen()))
+            mean, (median,) = spread(chosen, count, [0.5]) if count else (None, [None])
+            rows.append({"data_set": subset, "method": name, "mean": mean, "median": median, "samples": count})
+    return pl.DataFrame(rows, schema_overrides={"mean": pl.Float64, "median": pl.Float64})

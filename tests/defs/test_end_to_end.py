@@ -15,10 +15,10 @@ from curation_assets.flow.conservation import violations
 from curation_assets.flow.declared import policies_of
 from curation_assets.flow.graph import tables_of
 from curation_assets.numeric.identity import unpack_uids
-from curation_assets.stages.filtered.tables import kept_ids
 from curation_assets.stores.catalog import rebuild_catalog
 from tests.conftest import FinishedPool
 from tests.support.paths import REPOSITORY
+from tests.support.verdicts import kept_ids
 
 
 def test_every_table_is_there_and_computed(finished_pool: FinishedPool) -> None:

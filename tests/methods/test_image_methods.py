@@ -24,11 +24,11 @@ from curation_assets.methods import all_methods, get_method
 from curation_assets.scoring.files import read_captions, score_file
 from curation_assets.scoring.prepared import roles_needed
 from curation_assets.sources.declaration import add_pool
-from curation_assets.stages.filtered.tables import kept_ids
 from curation_assets.training.students import train_student
 from curation_assets.world.pool import plant_pool, render
 from tests.support.near_duplicates import duplicates_of
 from tests.support.paths import SHARED_DATA
+from tests.support.verdicts import kept_ids
 
 SHARED = SHARED_DATA
 IMAGE_METHODS = ["tmars", "text_spotting", "image_based"]

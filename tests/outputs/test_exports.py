@@ -64,16 +64,12 @@ from tests.support.lineage_pools import (
     write_tar,
 )
 from tests.support.tiny_wordnet import write_wordnet
+from tests.support.verdicts import kept_ids
 
 
 @pytest.fixture(scope="module")
 def ctx(tmp_path_factory: pytest.TempPathFactory) -> PoolContext:
     return finished_photos(tmp_path_factory.mktemp("home"))
-
-
-def kept_ids(ctx: PoolContext, policy: str) -> list[str]:
-    verdicts = ctx.store.scan(f"filtered/{policy}").collect().filter(pl.col("verdict") == "kept")
-    return sorted(verdicts["sample_id"])
 
 
 def manifest_of(folder: Path) -> dict[str, object]:

@@ -1,6 +1,7 @@
 """filtered: policies applied. One verdict per sample and policy, and the subsets as files that trainers read."""
 
 import functools
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -40,6 +41,8 @@ from curation_assets.stores.samples import SAMPLES_SCHEMA
 from curation_assets.stores.shard_store import ShardStore
 from curation_assets.stores.subsets import write_sorted_keys, write_sorted_subset
 from curation_assets.stores.tar_samples import sample_key
+
+KEPT_BY = "kept by "  # before a policy's name in columns of `with_policies`
 
 
 def tables(ctx: PoolContext) -> Iterator[Table]:
@@ -208,10 +211,21 @@ def _repeats(rows: PoolRows) -> pl.DataFrame:
     )
 
 
-def kept_ids(ctx: PoolContext, policy_name: str) -> list[str]:
-    """sample_ids that a policy keeps, sorted."""
-    kept = ctx.store.scan(f"filtered/{policy_name}").filter(pl.col("verdict") == "kept")
-    return kept.select(pl.col("sample_id").sort()).collect()["sample_id"].to_list()
+def with_policies(ctx: PoolContext, table: str, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
+    """`columns` of a table of shards, part by part, all rows of a sample in one; and per policy, in column
+    `KEPT_BY` + name, whether it keeps the sample, in whichever of its rows."""
+    kept_by = {policy.name: KEPT_BY + policy.name for policy in policies_of(ctx)}
+    with tempfile.TemporaryDirectory(prefix="samples-", ignore_cleanup_errors=True) as scratch:
+        samples = ExternalSort(UID, Path(scratch), RUN_BYTES)
+        for shard in ctx.store.partitions(SAMPLES):
+            rows = ctx.store.read(table, shard, ["sample_id", "source_row", *columns])
+            for name, column in kept_by.items():
+                verdicts = ctx.store.read(f"filtered/{name}", shard, ["source_row", "verdict"])
+                is_kept = (pl.col("verdict") == "kept").alias(column)
+                rows = rows.join(verdicts.select("source_row", is_kept), on="source_row", how="left")
+            samples.add(rows.select(*uid_columns(), *columns, *kept_by.values()))
+        for part in samples.stretches():
+            yield part.with_columns(pl.col(column).any().over(UID) for column in kept_by.values())
 
 
 def _denylist_config(ctx: PoolContext) -> dict[str, str] | None:
