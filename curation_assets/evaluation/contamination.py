@@ -1,24 +1,37 @@
 """Which samples of a release are in a benchmark: its own pool's hashes, compared as the option `decontaminate` does."""
 
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 import polars as pl
 
-from curation_assets.audit.ledger import read_ledger
+from curation_assets.audit.ledger import ledger_parts
 from curation_assets.core.errors import StoreError
 from curation_assets.core.table_names import SAMPLES
 from curation_assets.flow.context import PoolContext
 from curation_assets.scoring.benchmark_files import benchmark_paths, read_benchmark
 from curation_assets.scoring.derived import DERIVED_COLUMNS, derive_column
 from curation_assets.stages.signals.contamination import COPY_COLUMN, COPY_ROLE, PDQ_COLUMN, find_in_benchmarks
+from curation_assets.stores.external_sort import RUN_BYTES, ExternalSort
 from curation_assets.stores.releases import Release
+
+
+@dataclass(frozen=True)
+class Contamination:
+    """What of a release is in benchmarks."""
+
+    items: pl.DataFrame  # of the benchmarks (`benchmark_files.ITEM_SCHEMA`)
+    found: pl.DataFrame  # samples in them or near to them (`contamination.CONTAMINATION_SCHEMA`), shard after shard
+    samples: int  # of the release
+    not_compared: int  # samples of which nothing could be compared
 
 
 def contamination_of_release(
     ctx: PoolContext, release: Release, against: Sequence[str], *, words: int, with_crops: bool = True
-) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The items of the benchmarks `against` (`benchmark_files.ITEM_SCHEMA`), and the kept samples of a release, where
-    they are in them (`contamination.CONTAMINATION_SCHEMA`), shard after shard.
+) -> Contamination:
+    """Where the kept samples of a release are in the benchmarks `against`.
 
     Hashes are the pool's own where its tables have them, else made of its images. Raises MissingReleaseError for a
     withdrawn release, StoreError where the pool no longer has one of its samples, ValueError for a benchmark that
@@ -32,23 +45,35 @@ def contamination_of_release(
         for name, path in benchmark_paths(against).items()
     ]
     items = pl.concat(parts)
-    frame = read_ledger(release.ledger, ["shard", "source_row", "verdict"]).frame
-    kept = frame.filter(pl.col("verdict") == "kept").with_columns(pl.col("shard").cast(pl.String))
     columns = [PDQ_COLUMN, *([COPY_COLUMN] if roles else [])] if ctx.pool.has_images else []
-    found = []
-    with ctx.progress.task("samples compared", kept.height) as advance:
-        for (shard,), rows in sorted(kept.partition_by("shard", as_dict=True).items()):
-            samples = ctx.store.read(SAMPLES, shard) if ctx.store.manifest(SAMPLES, shard) is not None else None
-            here = None if samples is None else samples.join(rows.select("source_row"), on="source_row", how="semi")
-            if here is None or here.height != rows.height:
-                raise StoreError(
-                    f"pool {ctx.pool.name!r} no longer has all samples of release {release.name!r}, {shard}"
-                )
-            for name in columns:
-                here = _with_column(ctx, name, shard, here)
-            found.append(find_in_benchmarks(here, items, words))
-            advance(rows.height)
-    return items, pl.concat(found) if found else find_in_benchmarks(_no_rows(), items, words)
+    found, samples, not_compared = [find_in_benchmarks(_no_rows(), items, words)], 0, 0
+    with tempfile.TemporaryDirectory(prefix="places-", ignore_cleanup_errors=True) as scratch:
+        kept = ExternalSort(["shard"], Path(scratch), RUN_BYTES)
+        for part in ledger_parts(release.ledger, ["shard", "source_row", "verdict"]):
+            kept.add(part.frame.filter(part.is_kept).select(pl.col("shard").cast(pl.String), "source_row"))
+            samples += int(part.is_kept.sum())
+        with ctx.progress.task("samples compared", samples) as advance:
+            for shard, rows in _shards(kept.stretches()):
+                here = ctx.store.read(SAMPLES, shard) if ctx.store.manifest(SAMPLES, shard) is not None else None
+                here = None if here is None else here.join(rows, on="source_row", how="semi")
+                if here is None or here.height != rows.height:
+                    raise StoreError(
+                        f"pool {ctx.pool.name!r} no longer has all samples of release {release.name!r}, {shard}"
+                    )
+                for name in columns:
+                    here = _with_column(ctx, name, shard, here)
+                compared = find_in_benchmarks(here, items, words)
+                not_compared += compared["value"].null_count()
+                found.append(compared.filter(pl.col("benchmark").is_not_null()))
+                advance(rows.height)
+    return Contamination(items, pl.concat(found), samples, not_compared)
+
+
+def _shards(stretches: Iterator[pl.DataFrame]) -> Iterator[tuple[str, pl.DataFrame]]:
+    """Each shard with its rows, from rows that are sorted by it."""
+    for stretch in stretches:
+        for (shard,), rows in stretch.partition_by("shard", as_dict=True, maintain_order=True).items():
+            yield str(shard), rows
 
 
 def _with_column(ctx: PoolContext, name: str, shard: str, rows: pl.DataFrame) -> pl.DataFrame:

@@ -338,7 +338,9 @@ def test_a_release_states_what_it_was_checked_against(ctx: PoolContext, monkeypa
 
 
 @pytest.mark.slow
-def test_the_command_finds_samples_of_a_release_in_any_benchmark(tmp_path: Path) -> None:
+def test_the_command_finds_samples_of_a_release_in_any_benchmark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A pool that was not decontaminated keeps all; its release is then compared with two benchmarks."""
     settings = planted_pool(tmp_path, decontaminate=[], fraction=1.0, policies=["random"])
     ctx = PoolContext.open(settings, "photos")
@@ -355,6 +357,13 @@ def test_the_command_finds_samples_of_a_release_in_any_benchmark(tmp_path: Path)
         ("val", 4, 0),
     ]
     assert [one["method"] for one in output["matches"]] == ["caption", "bytes", "pdq", "pdq", "pdq"]
+    assert output["samples"] == 11
+    with monkeypatch.context() as patch:
+        patch.setattr("curation_assets.audit.ledger.PART_ROWS", 2)
+        patch.setattr("curation_assets.evaluation.contamination.RUN_BYTES", 1)
+        patch.setattr("curation_assets.stores.external_sort.MARKS", 1)
+        in_parts = CliRunner().invoke(app, [*words, "--against", str(tmp_path / "asked.jsonl"), "--json"])
+    assert json.loads(in_parts.stdout) == output
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "0.png").write_bytes(coded(picture(900), "PNG"))
     clean = CliRunner().invoke(app, [*words[:-1], str(tmp_path / "other")])

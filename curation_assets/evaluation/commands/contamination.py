@@ -51,10 +51,11 @@ def contamination(
     settings = settings_from(home, profile)
     chosen = find_release(settings.home, release, pool)
     ctx = PoolContext.open(settings, chosen.pool, progress=reporter_for())
-    items, found = contamination_of_release(ctx, chosen, against, words=words, with_crops=crops)
-    matched = found.filter(pl.col("benchmark").is_not_null()).sort("benchmark", "method", "distance", "sample_id")
+    looked = contamination_of_release(ctx, chosen, against, words=words, with_crops=crops)
+    matched = looked.found.sort("benchmark", "method", "distance", "sample_id")
+    by_benchmark = looked.items.partition_by("benchmark", "benchmark_sha256", as_dict=True)
     rows = []
-    for (name, sha256), part in sorted(items.partition_by("benchmark", "benchmark_sha256", as_dict=True).items()):
+    for (name, sha256), part in sorted(by_benchmark.items()):
         of = matched.filter(pl.col("benchmark") == name)
         rows.append(
             (name, sha256, part.height, part["reason"].count(), of[DROP_REASON].count(), of[DROP_REASON].null_count())
@@ -67,9 +68,9 @@ def contamination(
             {
                 "release": chosen.name,
                 "pool": chosen.pool,
-                "samples": found.height,
+                "samples": looked.samples,
                 "benchmarks": listed,
-                "rows_not_compared": found["value"].null_count(),
+                "rows_not_compared": looked.not_compared,
                 "matches": matched.drop("value", "reason").to_dicts(),
             }
         )
@@ -83,8 +84,6 @@ def contamination(
             show(f"{row['sample_id']} {what} {row['benchmark']}: {row['item']}, {row['method']} {row['distance']:g}")
         if matched.height > SHOWN:
             notice(f"{matched.height - SHOWN:,} more: --json lists all")
-        notice(
-            f"{found.height:,} samples of {chosen.name}, of which {found['value'].null_count():,} could not be compared"
-        )
+        notice(f"{looked.samples:,} samples of {chosen.name}, of which {looked.not_compared:,} could not be compared")
     if not is_clean:
         raise typer.Exit(1)
