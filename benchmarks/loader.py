@@ -30,9 +30,9 @@ import curation_assets as ca
 from curation_assets.core.settings import load_settings
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.run_table import run_with_upstream
+from curation_assets.numeric.identity import pack_uids
 from curation_assets.outputs.exports.subset import find_subset
 from curation_assets.outputs.exports.webdataset import export_webdataset
-from curation_assets.stores.subsets import write_subset_npy
 
 SHARES = (0.05, 0.3, 1.0)
 LEAST_SECONDS = 1.0  # of one measurement: passes are repeated until then
@@ -90,7 +90,7 @@ def readers(ctx: PoolContext, share: float, work: Path) -> dict[str, tuple[Reade
     drawn = np.random.default_rng(0).choice(len(ids), round(share * len(ids)), replace=False)
     work.mkdir(parents=True, exist_ok=True)
     listed, exported = work / f"{share}.npy", work / f"{share}"
-    write_subset_npy(listed, ids[np.sort(drawn)].to_list())
+    np.save(listed, pack_uids(ids[np.sort(drawn)].to_list()))
     export_webdataset(find_subset(ctx, str(listed)), exported)
     own = sorted(exported.glob("*.tar"))
     whole = sorted({(ctx.store.root / tar).resolve() for tar in find_subset(ctx, str(listed)).rows.frame()["tar"]})

@@ -344,13 +344,8 @@ def ledger_parts(path: Path, columns: Iterable[str] | None = None) -> Iterator[L
     yield from (read_ledger(path, whole.frame.columns, part) for part in stretches(rows, PART_ROWS))
 
 
-def replay(path: Path, store: ShardStore) -> np.ndarray:
-    """Judge the recorded values again: the subset as DataComp's u8,u8, (K,) sorted. Raises as `replayed_parts`."""
-    return np.concatenate(list(replayed_parts(path, store)))
-
-
 def replayed_parts(path: Path, store: ShardStore) -> Iterator[np.ndarray]:
-    """`replay`, part by part; (k,) each.
+    """Judge the recorded values again: the subset as DataComp's u8,u8, sorted, part by part; (k,) each.
 
     Ranks are compared in sorted files in the system's temporary folder, where the ledger is long. Raises LedgerError
     after the last part when verdicts, reasons or ranks come out otherwise than recorded.

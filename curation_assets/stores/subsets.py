@@ -3,7 +3,7 @@
 import itertools
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -21,16 +21,6 @@ from curation_assets.stores.text_tables import read_lines, read_rows
 PART_ROWS = 1_000_000  # of a file of ids that are read at once
 ID_COLUMNS = ("sample_id", "uid")
 ID_SUFFIXES = (".npy", ".parquet", ".csv", ".tsv", ".jsonl", ".txt")
-
-
-def write_subset_npy(path: Path, sample_ids: Sequence[str]) -> int:
-    """DataComp's `.npy` (u8,u8, sorted as unsigned pairs). An id given m times is written m times, which the
-    resharder takes as m copies of the sample (formulas.md §3.4). Returns the number of entries.
-    """
-    packed = pack_uids(sample_ids)
-    with replacing(path) as temporary:
-        np.save(temporary.with_suffix(".npy"), packed, allow_pickle=False)
-    return len(packed)
 
 
 def read_subset(path: Path) -> list[str]:
@@ -118,17 +108,19 @@ def _is_packed(path: Path) -> bool:
     return isinstance(array, np.ndarray) and array.ndim == 1 and array.dtype == UID_DTYPE
 
 
-def write_subset_parquet(path: Path, sample_ids: Sequence[str]) -> int:
-    """The same subset as a table. Grain: one row per sample, sorted; columns sample_id, multiplicity (≥ 1)."""
-    packed = pack_uids(sample_ids)  # refuses malformed ids
-    return _write_counted(path, lambda: iter([packed]))
-
-
 def write_sorted_subset(npy: Path, parquet: Path, stretches: Iterable[np.ndarray]) -> int:
-    """Both of more ids than memory holds: sorted u8,u8 in stretches. Returns the number of entries."""
+    """Write a subset twice, from sorted u8,u8 in stretches. Returns the number of entries.
+
+    `npy`: DataComp's (u8,u8, sorted as unsigned pairs). An id given m times is written m times, which the resharder
+    takes as m copies of the sample (formulas.md §3.4). `parquet`: one row per sample, sorted; columns sample_id,
+    multiplicity (≥ 1), with the row groups that polars gives a frame of all rows.
+    """
     with replacing(npy) as temporary:
         entries = write_npy(temporary, stretches, UID_DTYPE)
-    _write_counted(parquet, lambda: npy_stretches(npy))
+    samples = sum(len(times) for _, times in _counted(npy_stretches(npy)))
+    schema = pl.Schema({"sample_id": pl.String, "multiplicity": pl.Int64})
+    with replacing(parquet) as temporary:
+        write_as_frame(temporary, itertools.starmap(_counted_frame, _counted(npy_stretches(npy))), schema, samples)
     return entries
 
 
@@ -140,15 +132,6 @@ def lists_subset(path: Path, stretches: Iterable[np.ndarray]) -> bool:
             return False
         start += len(ids)
     return parquet_rows(path) == start
-
-
-def _write_counted(path: Path, read: Callable[[], Iterator[np.ndarray]]) -> int:
-    """Write ids and multiplicities of sorted u8,u8 with the row groups that polars gives a frame of all of them."""
-    samples = sum(len(times) for _, times in _counted(read()))
-    schema = pl.Schema({"sample_id": pl.String, "multiplicity": pl.Int64})
-    with replacing(path) as temporary:
-        write_as_frame(temporary, itertools.starmap(_counted_frame, _counted(read())), schema, samples)
-    return samples
 
 
 def _counted_frame(ids: np.ndarray, times: np.ndarray) -> pl.DataFrame:

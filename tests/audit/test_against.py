@@ -7,10 +7,11 @@ import polars as pl
 import pytest
 
 from curation_assets.audit.against import compare_with_file
+from curation_assets.numeric.identity import pack_uids
 from curation_assets.selection.policy import Policy
 from curation_assets.stores.columns import uid_texts
 from curation_assets.stores.shard_store import ShardStore
-from curation_assets.stores.subsets import listed_ids, write_subset_npy, write_subset_parquet
+from curation_assets.stores.subsets import listed_ids, write_sorted_subset
 from tests.support.little_memory import little_memory
 from tests.support.random_pools import store_pool
 
@@ -42,7 +43,7 @@ def store(tmp_path: Path) -> ShardStore:
 def test_counts_by_hand(store: ShardStore, tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"theirs{suffix}"
     listed = [IDS[0], IDS[0], IDS[3], IDS[4], IDS[5], IDS[6], IDS[7], "f" * 32]  # one twice, one of another pool
-    (write_subset_npy if suffix == ".npy" else write_subset_parquet)(path, listed)
+    write_sorted_subset(path.with_suffix(".npy"), path.with_suffix(".parquet"), [pack_uids(listed)])
     difference = compare_with_file(store, POLICY, path)
     assert (difference.overlap.left, difference.overlap.right, difference.overlap.both) == (4, 6, 2)
     assert difference.overlap.iou == 2 / 8
@@ -61,7 +62,7 @@ def test_counts_by_hand(store: ShardStore, tmp_path: Path, suffix: str) -> None:
 def test_lists_are_read_part_by_part(tmp_path: Path) -> None:
     """Repeats at the ends of parts; a cell that is no id is named by its row in the file; an unsorted .npy."""
     listed = sorted([*IDS, *IDS[2:5]])
-    write_subset_npy(tmp_path / "ids.npy", listed)
+    np.save(tmp_path / "ids.npy", pack_uids(listed))
     pl.DataFrame({"uid": [*reversed(listed)]}).write_parquet(tmp_path / "ids.parquet")
     np.save(tmp_path / "unsorted.npy", np.load(tmp_path / "ids.npy")[::-1])
     pl.DataFrame({"uid": [*IDS, "no id"]}).write_parquet(tmp_path / "wrong.parquet")

@@ -37,6 +37,7 @@ from curation_assets.flow.declared import policies_of
 from curation_assets.flow.freshness import materialise_table
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.own_declared import policies_folder
+from curation_assets.numeric.identity import pack_uids
 from curation_assets.numeric.selection import random_ranking, share_count, top_count
 from curation_assets.numeric.words import word_counts
 from curation_assets.selection.judging import judge, kept_rows
@@ -45,7 +46,7 @@ from curation_assets.selection.policy import Policy, Prefilter, load_policy, pol
 from curation_assets.selection.ranges import whole_pool
 from curation_assets.selection.rows import PoolRows
 from curation_assets.stores.shard_store import ShardStore
-from curation_assets.stores.subsets import read_subset, write_subset_npy, write_subset_parquet
+from curation_assets.stores.subsets import read_subset, write_sorted_subset
 from tests.support.lineage_pools import (
     bring_up_to_date,
     finished_photos,
@@ -226,8 +227,7 @@ def test_a_pool_larger_than_memory_has_the_same_answers(
     """Verdicts recorded and judged, groups, a recipe without each of its signals, samples nearest to the cut."""
     monkeypatch.chdir(tmp_path)
     listed = [*read_subset(ctx.store.folder_path("filtered/subsets") / "clip.npy"), *["f" * 32] * 2]
-    write_subset_npy(Path("ids.npy"), listed)
-    write_subset_parquet(Path("ids.parquet"), listed)
+    write_sorted_subset(Path("ids.npy"), Path("ids.parquet"), [pack_uids(listed)])
     command = ["diff", *asked, "--json", "--home", str(ctx.settings.home)]
     expected = CliRunner().invoke(app, command)
     assert expected.exit_code == 0, expected.output

@@ -22,7 +22,6 @@ from curation_assets.audit.ledger import (
     ledger_policies,
     read_ledger,
     recorded_subset,
-    replay,
     write_ledger,
 )
 from curation_assets.audit.versions import VersionBook
@@ -37,6 +36,7 @@ from curation_assets.selection.rows import STATES, PoolRows, Signal, Texts, enum
 from curation_assets.stores.catalog import rebuild_catalog
 from curation_assets.stores.columns import uid_texts
 from curation_assets.stores.shard_store import CorruptTableError, MissingTableError, ShardStore
+from tests.support.ledgers import replay
 from tests.support.lineage_pools import bring_up_to_date, finished_photos, webdataset_pool
 from tests.support.random_pools import policies, pools, store_pool
 from tests.support.slow_judge import NothingToCutError, slow_judge

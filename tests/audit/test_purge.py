@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from curation_assets.audit import purge
-from curation_assets.audit.ledger import ledger_rows_sha256, read_ledger, replay, rows_of_ledger, write_ledger
+from curation_assets.audit.ledger import ledger_rows_sha256, read_ledger, rows_of_ledger, write_ledger
 from curation_assets.audit.purge import names_samples, write_purged
 from curation_assets.audit.versions import VersionBook
 from curation_assets.numeric.identity import unpack_uids
@@ -16,6 +16,7 @@ from curation_assets.selection.policy import Policy
 from curation_assets.selection.rows import PoolRows, rows_sha256
 from curation_assets.stores.columns import uid_texts
 from curation_assets.stores.shard_store import ShardStore
+from tests.support.ledgers import replay
 from tests.support.random_pools import policies, pools, store_pool
 
 

@@ -24,9 +24,9 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import is_up_to_date
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.run_table import run_with_upstream
+from curation_assets.numeric.identity import pack_uids
 from curation_assets.sources.declaration import load_pool, save_pool
 from curation_assets.stages.signals.options import CaptionChoice
-from curation_assets.stores.subsets import write_subset_npy
 from tests.support.lineage_pools import caption_of, jpeg, webdataset_pool, write_tar
 
 BUDGET = {"captioning": {"samples_seen": 8, "batch_size": 4}, "retrieval": {"samples_seen": 8, "batch_size": 4}}
@@ -148,7 +148,7 @@ def test_sizes_seeds_controls_and_given_subsets_have_a_training_each(tmp_path: P
     settings = trained_pool(tmp_path, evaluation_set="split:0.3", downstream_sizes=(0.4, 0.8), downstream_seeds=(0, 3))
     first = brought_up_to_date(settings, HELD_OUT)
     ids = first.store.read("raw/samples", "photos-000002")["sample_id"].to_list()
-    write_subset_npy(tmp_path / "mine.npy", [ids[0], ids[0], ids[0], *ids[1:], "f" * 32])
+    np.save(tmp_path / "mine.npy", pack_uids([ids[0], ids[0], ids[0], *ids[1:], "f" * 32]))
     ctx = brought_up_to_date(
         with_options(settings, downstream_subsets={"mine": str(tmp_path / "mine.npy")}), COMPARISON
     )
@@ -182,7 +182,7 @@ def test_a_sample_listed_three_times_is_seen_three_times(tmp_path: Path, monkeyp
 
     settings = trained_pool(tmp_path, evaluation_set="shard:photos-000000")
     ids = brought_up_to_date(settings, HELD_OUT).store.read("raw/samples", "photos-000002")["sample_id"].to_list()
-    write_subset_npy(tmp_path / "mine.npy", [ids[0], ids[0], ids[0], ids[1]])
+    np.save(tmp_path / "mine.npy", pack_uids([ids[0], ids[0], ids[0], ids[1]]))
     settings = with_options(settings, downstream_subsets={"mine": str(tmp_path / "mine.npy")})
     ctx = brought_up_to_date(settings, TRAINING_SETS, VISION_FEATURES, "downstream/evaluation_features")
     seen: list[Task] = []
@@ -288,7 +288,7 @@ def test_a_new_shard_trains_only_the_sets_that_it_changes(tmp_path: Path) -> Non
     settings = trained_pool(tmp_path, evaluation_set="shard:photos-000000")
     before = brought_up_to_date(settings)
     ids = before.store.read(TRAINING_SETS, "random_own-000000")["sample_id"].to_list()
-    write_subset_npy(tmp_path / "mine.npy", ids)
+    np.save(tmp_path / "mine.npy", pack_uids(ids))
     settings = with_options(settings, downstream_subsets={"mine": str(tmp_path / "mine.npy")})
     brought_up_to_date(settings)
     rows = [(f"{number:06d}", f"http://h/{number}.jpg", caption_of(number), jpeg(number)) for number in range(50, 58)]

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from curation_assets.audit.ledger import ledger_path, read_ledger, replay
+from curation_assets.audit.ledger import ledger_path, read_ledger
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of
 from curation_assets.flow.frozen import frozen_notes
@@ -34,6 +34,7 @@ from curation_assets.selection.cut import cut_frame, cut_of_frame
 from curation_assets.selection.rows import ROW_KEY
 from curation_assets.stages.filtered.tables import cut_of
 from curation_assets.stores.shard_store import ShardStore
+from tests.support.ledgers import replay
 from tests.support.lineage_pools import (
     bring_up_to_date,
     caption_of,

@@ -22,6 +22,7 @@ from curation_assets.core.table_names import PROVENANCE
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.run_table import run_with_upstream
+from curation_assets.numeric.identity import pack_uids
 from curation_assets.operations.releases import create_release, verify_release
 from curation_assets.operations.takedown import begin_takedown, finish_takedown
 from curation_assets.operations.takedown_feeds import fetched_feed
@@ -36,7 +37,7 @@ from curation_assets.outputs.registry import ExportRecord, record_export, record
 from curation_assets.sources.declaration import add_pool, load_pool, save_pool
 from curation_assets.stores.denylist import Denylist, add_entries, add_to_denylist, normalised
 from curation_assets.stores.releases import list_releases
-from curation_assets.stores.subsets import read_subset, read_subset_npy, write_subset_npy
+from curation_assets.stores.subsets import read_subset, read_subset_npy
 from curation_assets.stores.takedown_feed import MAX_LINE, read_feed, write_feed
 from tests.support.hostile_sources import tar_bytes
 from tests.support.killing import Killed, killed_at_rename
@@ -92,7 +93,7 @@ def test_who_holds_a_release_and_exports_follows_the_feed_and_a_second_time_chan
     subset = find_subset(origin, "icc")
     kept = subset.sample_ids
     lists = tmp_path / "twice.npy"
-    write_subset_npy(lists, sorted([*kept, *kept]))  # every sample counts twice
+    np.save(lists, pack_uids(sorted([*kept, *kept])))  # every sample counts twice
     for name in ("webdataset", "hf", "npy"):
         EXPORTS[name](find_subset(origin, str(lists)), tmp_path / name)  # type: ignore[operator]
     flagged = export_npy(subset, tmp_path / "flagged").parent
@@ -408,7 +409,7 @@ def test_a_creator_leaves_the_credits_and_all_files_of_an_export(tmp_path: Path)
     ctx = PoolContext.open(settings, "p")
     run_with_upstream(ctx, PROVENANCE)
     rows = ctx.store.scan(PROVENANCE).collect()
-    write_subset_npy(tmp_path / "all.npy", sorted(rows["sample_id"]))
+    np.save(tmp_path / "all.npy", pack_uids(sorted(rows["sample_id"])))
     for name, kind, value, taken in (
         ("webdataset", "creator", "ann", {0}),
         ("hf", "domain", "site1.example", {0, 1}),  # the creator is on the list already

@@ -23,7 +23,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from curation_assets.audit import ledger as ledgers
-from curation_assets.audit.ledger import ledger_path, replay
+from curation_assets.audit.ledger import ledger_path
 from curation_assets.cli import app
 from curation_assets.core.settings import Settings, load_settings
 from curation_assets.core.table_names import SAMPLES
@@ -32,7 +32,7 @@ from curation_assets.flow.freshness import materialise_table
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.run_table import run_with_upstream
 from curation_assets.numeric.concept_batches import choose_batch
-from curation_assets.numeric.identity import draw_keys
+from curation_assets.numeric.identity import draw_keys, pack_uids
 from curation_assets.operations.takedown import begin_takedown, finish_takedown
 from curation_assets.outputs.exports import manifest
 from curation_assets.outputs.exports import subset as exported
@@ -53,8 +53,9 @@ from curation_assets.stores.frame_file import FrameFile
 from curation_assets.stores.images import decode_image
 from curation_assets.stores.lease import PoolHeldError
 from curation_assets.stores.samples import SAMPLES_SCHEMA
-from curation_assets.stores.subsets import read_subset_npy, write_subset_npy
+from curation_assets.stores.subsets import read_subset_npy
 from tests.support.hostile_sources import tar_bytes
+from tests.support.ledgers import replay
 from tests.support.lineage_pools import (
     OPTIONS,
     bring_up_to_date,
@@ -89,7 +90,7 @@ def read_missing(folder: Path) -> pl.DataFrame:
 def weighted(ctx: PoolContext, path: Path) -> dict[str, int]:
     """A `.npy` in which the first sample counts three times, the second twice, a third is unknown to the pool."""
     first, second, *_ = kept_ids(ctx, "icc")
-    write_subset_npy(path, [first] * 3 + [second] * 2 + ["0" * 31 + "1"])
+    np.save(path, pack_uids([first] * 3 + [second] * 2 + ["0" * 31 + "1"]))
     return {first: 3, second: 2}
 
 
@@ -196,7 +197,7 @@ def test_what_was_taken_down_is_left_out_and_told_and_every_export_is_recorded(t
             (first, second), "dropped:takedown"
         )
     ids = tmp_path / "ids.npy"
-    write_subset_npy(ids, [first, *others])
+    np.save(ids, pack_uids([first, *others]))
     assert find_subset(ctx, str(ids)).missing["reason"].to_list() == ["dropped:takedown"]
     assert [Path(one.folder).name for one in recorded_exports(home)] == ["whole", "tar", "hf", "npy"]
     tables = tables_of(ctx)
@@ -222,7 +223,7 @@ def raw_pool(settings: Settings, name: str, source: Path) -> PoolContext:
 def all_of(ctx: PoolContext, path: Path) -> Subset:
     """Every kept sample of a pool."""
     kept = ctx.store.scan("raw/samples").filter(pl.col("status") == "kept").collect()["sample_id"].to_list()
-    write_subset_npy(path, kept)
+    np.save(path, pack_uids(kept))
     return find_subset(ctx, str(path))
 
 

@@ -10,6 +10,7 @@ import struct
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 import webdataset as wds
@@ -18,6 +19,7 @@ from typer.testing import CliRunner
 from curation_assets.cli import app
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
+from curation_assets.numeric.identity import pack_uids
 from curation_assets.operations.takedown import begin_takedown, finish_takedown
 from curation_assets.outputs.exports.index import ENERGON, export_index
 from curation_assets.outputs.exports.subset import find_subset
@@ -25,7 +27,6 @@ from curation_assets.outputs.exports.taken_down import take_out
 from curation_assets.outputs.exports.webdataset import export_webdataset
 from curation_assets.outputs.holders import EXPORT_FLAG
 from curation_assets.stores.denylist import add_to_denylist
-from curation_assets.stores.subsets import write_subset_npy
 from tests.support.lineage_pools import finished_photos
 from tests.support.paths import REPOSITORY
 
@@ -42,7 +43,7 @@ def weighted(ctx: PoolContext, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The samples of a policy, the first of them three times."""
     ids = find_subset(ctx, "icc").sample_ids
     path = tmp_path_factory.mktemp("lists") / "weighted.npy"
-    write_subset_npy(path, sorted([ids[0], ids[0], *ids]))
+    np.save(path, pack_uids(sorted([ids[0], ids[0], *ids])))
     return str(path)
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import open_clip
 import polars as pl
 import pytest
@@ -35,6 +36,7 @@ from curation_assets.core.settings import load_settings
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.run_table import run_with_upstream
+from curation_assets.numeric.identity import pack_uids
 from curation_assets.operations.releases import create_release
 from curation_assets.outputs.exports.subset import find_subset
 from curation_assets.outputs.exports.webdataset import export_webdataset
@@ -43,7 +45,6 @@ from curation_assets.outputs.loading.dataset import MissingSampleError
 from curation_assets.sources.declaration import add_pool
 from curation_assets.stores.denylist import add_to_denylist
 from curation_assets.stores.frame_file import FrameFile
-from curation_assets.stores.subsets import write_subset_npy
 from tests.support.lineage_pools import OPTIONS, caption_of, finished_photos, write_tar
 
 ALL = ("key", "image", "caption")
@@ -59,7 +60,7 @@ def weighted(ctx: PoolContext, tmp_path_factory: pytest.TempPathFactory) -> str:
     """117 kept samples; the first counts five times, the second twice."""
     ids = ctx.store.scan("raw/samples").collect().filter(status="kept")["sample_id"].sort().to_list()
     path = tmp_path_factory.mktemp("lists") / "all.npy"
-    write_subset_npy(path, sorted([ids[0]] * 4 + [ids[1]] + ids))
+    np.save(path, pack_uids(sorted([ids[0]] * 4 + [ids[1]] + ids)))
     return str(path)
 
 
@@ -67,7 +68,7 @@ def weighted(ctx: PoolContext, tmp_path_factory: pytest.TempPathFactory) -> str:
 def few(ctx: PoolContext, tmp_path_factory: pytest.TempPathFactory) -> str:
     """17 samples of two tars."""
     path = tmp_path_factory.mktemp("lists") / "few.npy"
-    write_subset_npy(path, find_subset(ctx, "icc").rows.frame()["sample_id"].head(17).sort().to_list())
+    np.save(path, pack_uids(find_subset(ctx, "icc").rows.frame()["sample_id"].head(17).sort().to_list()))
     return str(path)
 
 
@@ -115,7 +116,7 @@ def test_images_that_trainings_misread_are_given_as_the_export_writes_them(tmp_p
     add_pool(settings, "forms", tmp_path / "tars", options=OPTIONS)
     ctx = PoolContext.open(settings, "forms")
     run_with_upstream(ctx, "raw/samples")
-    write_subset_npy(tmp_path / "all.npy", ctx.store.scan("raw/samples").collect()["sample_id"].sort().to_list())
+    np.save(tmp_path / "all.npy", pack_uids(ctx.store.scan("raw/samples").collect()["sample_id"].sort().to_list()))
     expected = exported(ctx, str(tmp_path / "all.npy"), tmp_path / "out")
     assert len(expected) == 4
     stream = opened(ctx, str(tmp_path / "all.npy"), columns=(*ALL, "pixels"))
@@ -141,7 +142,7 @@ def test_captions_alone_can_be_read_of_a_pool_without_images(tmp_path) -> None:
     add_pool(settings, "texts", tmp_path / "c.csv", columns={"url": None}, options=OPTIONS)
     ctx = PoolContext.open(settings, "texts")
     run_with_upstream(ctx, "raw/samples")
-    write_subset_npy(tmp_path / "all.npy", ctx.store.scan("raw/samples").collect()["sample_id"].sort().to_list())
+    np.save(tmp_path / "all.npy", pack_uids(ctx.store.scan("raw/samples").collect()["sample_id"].sort().to_list()))
     stream = opened(ctx, str(tmp_path / "all.npy"), columns=("caption",), shuffle_seed=1)
     assert sorted(sample["caption"] for sample in stream) == sorted(caption_of(number) for number in range(5))
     with pytest.raises(ValueError, match="captions only: leave image and pixels out"):

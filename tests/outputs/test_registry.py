@@ -3,22 +3,23 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
 from curation_assets.core.json_files import DamagedFileError
 from curation_assets.flow.holder import Takedown
+from curation_assets.numeric.identity import pack_uids
 from curation_assets.outputs.exports.formats import FORMATS
 from curation_assets.outputs.holders import EXPORT_FLAG, flag_exports
 from curation_assets.outputs.registry import EXPORTS_FILE, ExportRecord, record_export, recorded_exports
-from curation_assets.stores.subsets import write_subset_npy
 
 ID, OTHER = "0" * 31 + "1", "0" * 31 + "2"
 
 
 def exported(folder: Path, *sample_ids: str) -> Path:
     folder.mkdir()
-    write_subset_npy(folder / "sample_ids.npy", sample_ids)
+    np.save(folder / "sample_ids.npy", pack_uids(sample_ids))
     return folder
 
 

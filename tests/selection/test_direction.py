@@ -13,7 +13,7 @@ import yaml
 from hypothesis import given, settings
 
 from curation_assets.audit.diff import Comparison, compare, iou_at, judged_side, recorded_side, what_if
-from curation_assets.audit.ledger import ledger_path, read_ledger, replay, write_ledger
+from curation_assets.audit.ledger import ledger_path, read_ledger, write_ledger
 from curation_assets.audit.purge import write_purged
 from curation_assets.audit.versions import VersionBook
 from curation_assets.audit.why import explain, sentence
@@ -37,6 +37,7 @@ from curation_assets.sources.declaration import add_pool
 from curation_assets.stages.fused.duplicates import _duplicates
 from curation_assets.stores.shard_store import ShardStore
 from tests.support.directions import lower_is_better
+from tests.support.ledgers import replay
 from tests.support.random_pools import Tables, can_be_cut, policies, pools, store_pool
 
 LOWER = ("icc", "clip_score")

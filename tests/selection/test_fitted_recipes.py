@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from PIL import Image
 
-from curation_assets.audit.ledger import ledger_path, read_ledger, replay
+from curation_assets.audit.ledger import ledger_path, read_ledger
 from curation_assets.audit.why import explain, sentence
 from curation_assets.core.settings import Settings, load_settings
 from curation_assets.flow.conservation import violations
@@ -27,6 +27,7 @@ from curation_assets.stages.fused.fitted import rows_of
 from curation_assets.stores.denylist import add_to_denylist
 from curation_assets.stores.subsets import read_subset, read_subset_npy
 from curation_assets.world.pool import plant_pool, render
+from tests.support.ledgers import replay
 from tests.support.scene_tars import write_pairs, write_scenes
 from tests.support.tiny_wordnet import write_wordnet
 

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from curation_assets.audit.ledger import ledger_path, read_ledger, replay
+from curation_assets.audit.ledger import ledger_path, read_ledger
 from curation_assets.audit.why import explain, sentence
 from curation_assets.cli import app
 from curation_assets.core.settings import load_settings
@@ -25,6 +25,7 @@ from curation_assets.selection.kinds.mix import licence_class
 from curation_assets.sources.declaration import add_pool
 from curation_assets.stages.fused.fitted import rows_of
 from curation_assets.stores.subsets import read_subset_npy
+from tests.support.ledgers import replay
 
 NOUNS = ["dog", "kite", "city", "goose", "crowd"]
 RECIPES = {

@@ -17,7 +17,7 @@ from hypothesis import settings as checked_with
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from curation_assets.audit.ledger import ledger_path, replay
+from curation_assets.audit.ledger import ledger_path
 from curation_assets.cli import app
 from curation_assets.flow.conservation import success_rate
 from curation_assets.scoring.files import read_captions
@@ -41,6 +41,7 @@ from tests.support.hostile_sources import (
     unaccounted,
     url_of,
 )
+from tests.support.ledgers import replay
 from tests.support.lineage_pools import bring_up_to_date, webdataset_pool
 
 #: A tar of a few milliseconds; one folder serves all examples of a test.

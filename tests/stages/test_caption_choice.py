@@ -4,6 +4,7 @@ import json
 import tarfile
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -14,13 +15,13 @@ from curation_assets.flow.conservation import violations
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.run_table import run_with_upstream
+from curation_assets.numeric.identity import pack_uids
 from curation_assets.operations.releases import create_release
 from curation_assets.operations.summaries import write_summary
 from curation_assets.outputs.exports.formats import FORMATS
 from curation_assets.outputs.exports.subset import subset_of_ids, with_chosen_captions
 from curation_assets.outputs.summary.forms import FORMS
 from curation_assets.sources.declaration import add_pool
-from curation_assets.stores.subsets import write_subset_npy
 from curation_assets.world.pool import plant_pool
 from tests.support.scene_tars import write_scenes
 
@@ -97,7 +98,7 @@ def test_exports_hold_the_choice_and_the_original(pool: PoolContext, tmp_path: P
     written = pl.concat([pl.read_parquet(path) for path in (tmp_path / "hf" / "data").glob("*.parquet")])
     assert {"caption", "caption_source", "caption_original"} <= set(written.columns)
     assert "caption_source" not in subset.signals
-    write_subset_npy(tmp_path / "all.npy", subset.sample_ids)
+    np.save(tmp_path / "all.npy", pack_uids(subset.sample_ids))
     columns, home = ("sample_id", "caption", "caption_source"), pool.settings.home
     read = list(ca.dataset(str(tmp_path / "all.npy"), home=home, pool="scenes", captions="chosen", columns=columns))
     assert {one["sample_id"]: (one["caption"], one["caption_source"]) for one in read} == {

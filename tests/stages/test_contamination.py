@@ -13,7 +13,7 @@ import pytest
 from PIL import Image, ImageFilter, ImageOps
 from typer.testing import CliRunner
 
-from curation_assets.audit.ledger import ledger_path, read_ledger, replay
+from curation_assets.audit.ledger import ledger_path, read_ledger
 from curation_assets.audit.why import explain, sentence
 from curation_assets.cli import app
 from curation_assets.core.settings import Settings, load_settings
@@ -33,6 +33,7 @@ from curation_assets.selection.policy import Policy
 from curation_assets.sources.declaration import add_pool
 from curation_assets.stages.signals.contamination import find_in_benchmarks
 from curation_assets.stores.denylist import add_to_denylist
+from tests.support.ledgers import replay
 from tests.support.lineage_pools import OPTIONS, score_by_hand, summarise, write_tar
 from tests.support.summaries import answer, check_statements
 

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from curation_assets.audit.ledger import ledger_path, replay
+from curation_assets.audit.ledger import ledger_path
 from curation_assets.cli import app
 from curation_assets.core.settings import load_settings
 from curation_assets.flow.context import PoolContext
@@ -15,6 +15,7 @@ from curation_assets.flow.freshness import materialise_table
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.own_declared import policies_folder
 from curation_assets.sources.declaration import add_pool
+from tests.support.ledgers import replay
 from tests.support.lineage_pools import OPTIONS
 
 LICENCES = ["CC BY 4.0", "cc0-1.0", None, "ask the photographer first", "CC-BY-NC-4.0", "cc-by-4.0", "cc0-1.0", None]

@@ -40,8 +40,7 @@ from curation_assets.stores.subsets import (
     read_subset,
     read_subset_npy,
     write_sorted_keys,
-    write_subset_npy,
-    write_subset_parquet,
+    write_sorted_subset,
 )
 from tests.support.killing import Killed, killed_at_rename
 
@@ -106,7 +105,7 @@ def test_npy_has_the_bytes_of_the_published_procedure(tmp_path: Path) -> None:
     pairs = np.array([(int(uid[:16], 16), int(uid[16:], 16)) for uid in uids], np.dtype("u8,u8"))
     pairs.sort()
     np.save(tmp_path / "theirs.npy", pairs)
-    write_subset_npy(tmp_path / "ours.npy", uids)
+    write_sorted_subset(tmp_path / "ours.npy", tmp_path / "ours.parquet", [pack_uids(uids)])
     assert (tmp_path / "ours.npy").read_bytes() == (tmp_path / "theirs.npy").read_bytes()
 
 
@@ -645,7 +644,7 @@ def test_connections_to_pools_share_a_database_and_see_their_own_tables_alone(tm
 
 def test_subset_files_keep_multiplicities_and_answer_bisection(tmp_path: Path) -> None:
     wanted = ["f" * 32, IDS[1], IDS[1], IDS[0]]
-    assert write_subset_npy(tmp_path / "kept.npy", wanted) == 4
+    assert write_sorted_subset(tmp_path / "kept.npy", tmp_path / "kept.parquet", [pack_uids(wanted)]) == 4
     assert read_subset_npy(tmp_path / "kept.npy") == sorted(wanted)
     # as the resharder does: find each sample of a shard by bisection, write it as often as it is listed
     listed = np.load(tmp_path / "kept.npy")
@@ -653,7 +652,6 @@ def test_subset_files_keep_multiplicities_and_answer_bisection(tmp_path: Path) -
         one = np.array([to_u64_pair(sample_id)], dtype="u8,u8")
         left, right = (int(np.searchsorted(listed, one, side=side)[0]) for side in ("left", "right"))
         assert right - left == copies
-    assert write_subset_parquet(tmp_path / "kept.parquet", wanted) == 3
     assert read_subset(tmp_path / "kept.parquet") == sorted(wanted)
     keys = pl.DataFrame({"tar": ["000001.tar", "000001.tar", "000000.tar"], "key": ["b", "a", "c"]})
     assert write_sorted_keys(tmp_path / "keys.txt", [keys.sort("tar", "key")]) == 3

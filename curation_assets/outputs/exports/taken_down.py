@@ -17,18 +17,20 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from curation_assets.core.json_files import read_json
+from curation_assets.numeric.identity import UID_DTYPE, pack_uids
 from curation_assets.outputs.exports.credits import CREDITS
 from curation_assets.outputs.exports.manifest import MANIFEST, MISSING
 from curation_assets.outputs.exports.subset import MISSING_SCHEMA, missing_counts
 from curation_assets.outputs.holders import EXPORT_FLAG
 from curation_assets.outputs.registry import SAMPLE_IDS, record_export, recorded_exports
+from curation_assets.stores.arrays import write_npy
 from curation_assets.stores.atomic import remove_all_stale, replacing, write_text_atomically
 from curation_assets.stores.denylist import COLUMNS, TAKEDOWN, Denylist
 from curation_assets.stores.file_hash import sha256_now
 from curation_assets.stores.lease import filling_folder
 from curation_assets.stores.manifest import utc_now
 from curation_assets.stores.parquet import read_parquet
-from curation_assets.stores.subsets import read_subset_npy, write_subset_npy
+from curation_assets.stores.subsets import read_subset_npy
 from curation_assets.stores.tar_writing import rewrite_tar
 from curation_assets.stores.text_tables import read_rows, unescaped, write_text_table
 
@@ -183,7 +185,8 @@ def _rewrite(folder: Path, manifest: dict[str, Any], ids: Collection[str], flag:
         rewrite_tar(_file(folder, name), drop=lambda member, read: member.rpartition("/")[2].partition("-")[0] in taken)
         _edit(folder / name.replace(".tar", "_stats.json"), lambda stats: _stats(stats, counts[name]))  # noqa: B023
     left = [one for one in read_subset_npy(folder / SAMPLE_IDS) if one not in taken]
-    write_subset_npy(folder / SAMPLE_IDS, left)
+    with replacing(folder / SAMPLE_IDS) as temporary:
+        write_npy(temporary, [pack_uids(left)], UID_DTYPE)
     _edit(folder / "sizes.json", lambda sizes: {name: counts[name] for name in sizes})
     if (folder / CREDITS).is_file():
         manifest["credited"] = _filter_credits(folder / CREDITS, taken)

@@ -12,9 +12,10 @@ from curation_assets.core.settings import Settings, load_settings
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import materialise_table
 from curation_assets.flow.graph import tables_of
+from curation_assets.numeric.identity import pack_uids
 from curation_assets.stores.catalog import rebuild_catalog
 from curation_assets.stores.shard_store import ShardStore
-from curation_assets.stores.subsets import read_subset_npy, write_sorted_keys, write_subset_npy
+from curation_assets.stores.subsets import read_subset, write_sorted_keys, write_sorted_subset
 from tests.support.lineage_pools import webdataset_pool
 from tests.support.small_disk import SmallDisk, small_disk, why_no_disk
 from tests.torture.outcome import Fault, Outcome
@@ -60,7 +61,7 @@ def _full_store(folder: Path, rng: random.Random, outcome: Outcome) -> None:
                 lambda: store.write("signals/icc", frame(seed, rows), SHARD, code_version=str(seed)),
                 lambda: store.write("fused/sieve_clip", frame(seed, rows), code_version=str(seed)),
                 lambda: store.materialise_folder("distilled/student", model, code_version=str(seed), inputs=[]),
-                lambda: write_subset_npy(store.root / "ids.npy", ids),
+                lambda: write_sorted_subset(store.root / "ids.npy", store.root / "ids.parquet", [pack_uids(ids)]),
                 lambda: write_sorted_keys(store.root / "keys.tsv", [keys.sort("tar", "key")]),
                 lambda: rebuild_catalog(home),
             )
@@ -74,7 +75,7 @@ def _full_store(folder: Path, rng: random.Random, outcome: Outcome) -> None:
             store.read("fused/sieve_clip")
             return [
                 *(None if one is None else one.content_sha256 for one in manifests),
-                read_subset_npy(store.root / "ids.npy"),
+                read_subset(store.root / "ids.parquet"),
                 (store.root / "keys.tsv").read_text(encoding="utf-8"),
             ]
 
