@@ -1,5 +1,7 @@
 """Metrics against hand-checkable numbers and the reference implementation (formulas.md §10, §11, §13.13–15)."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from pycocoevalcap.bleu.bleu_scorer import BleuScorer
@@ -7,7 +9,7 @@ from pycocoevalcap.bleu.bleu_scorer import BleuScorer
 from curation_assets.numeric.metrics.captioning import bleu, bleu_from_counts, tokenise_caption
 from curation_assets.numeric.metrics.concreteness import concreteness_report
 from curation_assets.numeric.metrics.mismatch import mismatch_auc
-from curation_assets.numeric.metrics.retrieval import recall_at_k
+from curation_assets.numeric.metrics.retrieval import recalls_of_ranks, retrieval_ranks
 from tests.support.captioning import CANDIDATES, GOLDEN, REFERENCES, captioning_metrics
 
 
@@ -93,9 +95,14 @@ SCORES = np.array([[0.9, 0.1, 0.2], [0.3, 0.5, 0.4], [0.2, 0.6, 0.7], [0.1, 0.2,
 IMAGES = [0, 0, 1, 2, 2]
 
 
+def _recalls(scores: np.ndarray, caption_image: Sequence[int] | np.ndarray, k: int) -> dict[str, float]:
+    """`scores` (T, I): row per caption, column per image."""
+    return recalls_of_ranks(*retrieval_ranks(np.eye(scores.shape[1]), scores, caption_image), (k,))
+
+
 def test_retrieval_toy() -> None:
     """formulas.md §13.13."""
-    first, second = recall_at_k(SCORES, IMAGES, 1), recall_at_k(SCORES, IMAGES, 2)
+    first, second = _recalls(SCORES, IMAGES, 1), _recalls(SCORES, IMAGES, 2)
     assert first["text_to_image_recall@1"] == pytest.approx(0.4)
     assert second["text_to_image_recall@2"] == pytest.approx(0.8)
     assert first["image_to_text_recall@1"] == 1.0
@@ -103,18 +110,18 @@ def test_retrieval_toy() -> None:
 
 
 def test_perfect_retrieval() -> None:
-    assert set(recall_at_k(np.eye(3), range(3), 1).values()) == {1.0}
+    assert set(_recalls(np.eye(3), range(3), 1).values()) == {1.0}
 
 
 def test_ties_count_against_the_model() -> None:
-    found = recall_at_k(np.zeros((10, 5)), np.repeat(range(5), 2), 1)
+    found = _recalls(np.zeros((10, 5)), np.repeat(range(5), 2), 1)
     assert found == {"text_to_image_recall@1": 0.0, "image_to_text_recall@1": 0.0, "mean_recall@1": 0.0}
-    assert recall_at_k(np.zeros((5, 5)), range(5), 5)["text_to_image_recall@5"] == 1.0
+    assert _recalls(np.zeros((5, 5)), range(5), 5)["text_to_image_recall@5"] == 1.0
 
 
 def test_two_equal_captions_of_one_image_are_no_rivals() -> None:
     scores = np.array([[0.9, 0.1], [0.9, 0.1], [0.1, 0.9]])
-    assert recall_at_k(scores, [0, 0, 1], 1)["image_to_text_recall@1"] == 1.0
+    assert _recalls(scores, [0, 0, 1], 1)["image_to_text_recall@1"] == 1.0
 
 
 def test_retrieval_equals_sorting_where_nothing_ties() -> None:
@@ -123,16 +130,16 @@ def test_retrieval_equals_sorting_where_nothing_ties() -> None:
     for k in (1, 3):
         t2i = np.mean([images[t] in np.argsort(-scores[t])[:k] for t in range(40)])
         i2t = np.mean([i in images[np.argsort(-scores[:, i])[:k]] for i in range(10)])
-        found = recall_at_k(scores, images, k)
+        found = _recalls(scores, images, k)
         assert found[f"text_to_image_recall@{k}"] == pytest.approx(t2i)
         assert found[f"image_to_text_recall@{k}"] == pytest.approx(i2t)
 
 
 def test_retrieval_refuses_gaps() -> None:
     with pytest.raises(ValueError, match="NaN"):
-        recall_at_k(np.full((2, 2), np.nan), [0, 1], 1)
+        _recalls(np.full((2, 2), np.nan), [0, 1], 1)
     with pytest.raises(ValueError, match="needs a caption"):
-        recall_at_k(np.zeros((2, 3)), [0, 1], 1)
+        _recalls(np.zeros((2, 3)), [0, 1], 1)
 
 
 def test_mismatch_auc() -> None:

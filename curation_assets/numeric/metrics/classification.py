@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from curation_assets.numeric.metrics.ranks import TIE, blocks_of_rows, rank_in_rows
+from curation_assets.numeric.metrics.ranks import blocks_of_rows, rank_in_rows
 
 #: CLIP's template where a data set has none of its own (Radford et al. 2021 §3.1.4 has "a photo of a {label}.").
 SIMPLE_TEMPLATE = "a photo of a {}."
@@ -25,56 +25,34 @@ def class_embeddings(text_embeddings: np.ndarray) -> np.ndarray:
     return np.asarray(means / lengths)
 
 
-def classification_metrics(scores: np.ndarray, labels: Sequence[int] | np.ndarray) -> dict[str, float]:
-    """acc1, acc5 (with more than 5 classes) and mean_per_class_recall, each in [0, 1].
-
-    `scores` (N, C), higher is better; `labels` (N,) in 0 … C - 1. A wrong class that scores as high as the right one
-    goes before it, so that constant scores get 0. mean_per_class_recall: mean of acc1 over the classes that occur
-    (scikit-learn's balanced accuracy). Raises ValueError for bad shapes, labels or NaN.
-    """
-    scores = np.asarray(scores)
-    labels = _checked(scores, labels)
-    if np.isnan(scores).any():
-        raise ValueError("scores hold NaN; leave the failed images out and report how many")
-    right = scores[np.arange(len(scores)), labels]
-    return _metrics(rank_in_rows(scores, labels, right), labels, scores.shape[1])
-
-
 def zero_shot_metrics(
     image_embeddings: np.ndarray, classifier: np.ndarray, labels: Sequence[int] | np.ndarray
 ) -> dict[str, float]:
-    """`classification_metrics` of cosines: (N, D) unit embeddings and (C, D) classes, in float64, by blocks of images.
+    """acc1, acc5 (with more than 5 classes) and mean_per_class_recall, each in [0, 1].
 
-    Raises ValueError for bad shapes, labels, or numbers that are not finite.
+    By cosines of (N, D) unit embeddings and (C, D) classes, in float64, by blocks of images; `labels` (N,) in
+    0 … C - 1. A wrong class that scores as high as the right one goes before it, so that constant scores get 0.
+    mean_per_class_recall: mean of acc1 over the classes that occur (scikit-learn's balanced accuracy). Raises
+    ValueError for bad shapes, labels, or numbers that are not finite.
     """
     images, classes = np.asarray(image_embeddings), np.asarray(classifier, dtype=np.float64)
     if images.ndim != 2 or classes.ndim != 2 or images.shape[1] != classes.shape[1]:
         raise ValueError(f"expected embeddings (N, D) and classes (C, D), got {images.shape}, {classes.shape}")
     if not (np.isfinite(images).all() and np.isfinite(classes).all()):
         raise ValueError("embeddings hold NaN or infinity; leave the failed images out and report how many")
-    labels = _checked(np.empty((len(images), len(classes)), dtype=bool), labels)
+    labels = np.asarray(labels)
+    if labels.shape != images.shape[:1] or not len(labels):
+        shape = (len(images), len(classes))
+        raise ValueError(f"expected scores (N, C) and labels (N,) of at least one image, got {shape}, {labels.shape}")
+    if not np.issubdtype(labels.dtype, np.integer) or labels.min() < 0 or labels.max() >= len(classes):
+        raise ValueError(f"labels must be whole numbers in 0 … {len(classes) - 1}")
     ranks = np.empty(len(images), dtype=np.int64)
     for rows in blocks_of_rows(len(images), len(classes)):
         scores = images[rows].astype(np.float64) @ classes.T  # (B, C)
-        ranks[rows] = rank_in_rows(scores, labels[rows], scores[np.arange(len(scores)), labels[rows]], TIE)
-    return _metrics(ranks, labels, len(classes))
-
-
-def _checked(scores: np.ndarray, labels: Sequence[int] | np.ndarray) -> np.ndarray:
-    labels = np.asarray(labels)
-    if scores.ndim != 2 or labels.shape != scores.shape[:1] or not len(labels):
-        raise ValueError(
-            f"expected scores (N, C) and labels (N,) of at least one image, got {scores.shape}, {labels.shape}"
-        )
-    if not np.issubdtype(labels.dtype, np.integer) or labels.min() < 0 or labels.max() >= scores.shape[1]:
-        raise ValueError(f"labels must be whole numbers in 0 … {scores.shape[1] - 1}")
-    return labels
-
-
-def _metrics(ranks: np.ndarray, labels: np.ndarray, class_count: int) -> dict[str, float]:
+        ranks[rows] = rank_in_rows(scores, labels[rows], scores[np.arange(len(scores)), labels[rows]])
     is_right = ranks == 1  # (N,)
     metrics = {"acc1": float(is_right.mean())}
-    if class_count > 5:  # five of five are always right
+    if len(classes) > 5:  # five of five are always right
         metrics["acc5"] = float((ranks <= 5).mean())
     _, position = np.unique(labels, return_inverse=True)
     recalls = np.bincount(position, weights=is_right) / np.bincount(position)  # per class that occurs

@@ -15,11 +15,11 @@ def blocks_of_rows(row_count: int, width: int) -> Iterator[slice]:
         yield slice(start, min(start + size, row_count))
 
 
-def rank_in_rows(scores: np.ndarray, right_column: np.ndarray, right: np.ndarray, tie: float = 0.0) -> np.ndarray:
-    """(B, C) scores → (B,) ranks from 1: 1 + the wrong columns that score at least `right` - `tie`.
+def rank_in_rows(scores: np.ndarray, right_column: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """(B, C) scores → (B,) ranks from 1: 1 + the wrong columns that score at least `right` - TIE.
 
     `right_column` (B,) and `right` (B,): the column of the right answer in each row, and its score.
     """
-    rivals = scores >= (right - tie)[:, None]  # (B, C)
+    rivals = scores >= (right - TIE)[:, None]  # (B, C)
     rivals[np.arange(len(scores)), right_column] = False
     return np.asarray(1 + rivals.sum(axis=1))

@@ -1,34 +1,12 @@
 """Retrieval: recall@k between images and captions, both directions, ties counted against the model."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from curation_assets.numeric.metrics.ranks import TIE, blocks_of_rows, rank_in_rows
 
 RECALL_AT = (1, 5, 10)
-#: Scores of some rows, (B, I).
-ScoreBlock = Callable[[slice], np.ndarray]
-
-
-def recall_at_k(scores: np.ndarray, caption_image: Sequence[int] | np.ndarray, k: int) -> dict[str, float]:
-    """Text→image and image→text recall@k, and their mean. formulas.md §11.
-
-    `scores` (T, I): row per caption, column per image, higher is better; `caption_image` (T,): the one right image of
-    each caption. Text→image: share of captions whose image is among the best k. Image→text: share of images with *any*
-    of their captions among the best k. The rank is pessimistic: 1 + the wrong items that score at least as high, so
-    that constant embeddings get about 0, not 1. Scores in [0, 1].
-    Raises ValueError for bad shapes, NaN scores, k < 1, or an image without a caption.
-    """
-    scores, caption_image = np.asarray(scores), np.asarray(caption_image)
-    if scores.ndim != 2 or caption_image.shape != scores.shape[:1]:
-        raise ValueError(f"expected scores (T, I) and caption_image (T,), got {scores.shape}, {caption_image.shape}")
-    if np.isnan(scores).any():
-        raise ValueError("scores hold NaN; leave the failed captions or images out and report how many")
-    _check_images(caption_image, scores.shape[1])
-    right = scores[np.arange(len(scores)), caption_image]  # (T,)
-    ranks = _ranks(scores.__getitem__, right, caption_image, scores.shape[1], 0.0)
-    return recalls_of_ranks(*ranks, (k,))
 
 
 def retrieval_ranks(
@@ -36,8 +14,9 @@ def retrieval_ranks(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Ranks from 1: of each caption's image among the images, (T,), and of each image's best caption among all, (I,).
 
-    Pessimistic as in `recall_at_k`, by cosines, without the (T, I) matrix of all of them. `image_embeddings` (I, D) and
-    `caption_embeddings` (T, D), unit length; `caption_image` (T,). In float64, by blocks of captions: COCO's
+    formulas.md §11. By cosines; the rank is pessimistic: 1 + the wrong items that score at least as high, so that
+    constant embeddings get recalls of about 0, not 1. `image_embeddings` (I, D) and `caption_embeddings` (T, D), unit
+    length; `caption_image` (T,): the one right image of each caption. In float64, by blocks of captions: COCO's
     25,000 × 5,000 take 1 GB at once and 64 MiB so. Cosines closer than `TIE` are ties: equal embeddings differ by
     rounding, depending on where they stand in a product of matrices.
     Raises ValueError for bad shapes, numbers that are not finite, or an image without a caption.
@@ -50,20 +29,31 @@ def retrieval_ranks(
         raise ValueError(f"expected an image for each of {len(captions)} captions, got {caption_image.shape}")
     if not (np.isfinite(images).all() and np.isfinite(captions).all()):
         raise ValueError("embeddings hold NaN or infinity; leave the failed rows out and report how many")
-    _check_images(caption_image, len(images))
+    if set(caption_image.tolist()) != set(range(len(images))):
+        raise ValueError(f"every image 0 … {len(images) - 1} needs a caption, and no caption another image")
 
     right = np.empty(len(captions))  # (T,)
     for rows in blocks_of_rows(len(captions), images.shape[1]):
         right[rows] = np.einsum("td,td->t", captions[rows].astype(np.float64), images[caption_image[rows]])
-
-    def block(rows: slice) -> np.ndarray:
-        return captions[rows].astype(np.float64) @ images.T  # (B, I)
-
-    return _ranks(block, right, caption_image, len(images), TIE)
+    best = np.full(len(images), -np.inf)
+    np.maximum.at(best, caption_image, right)  # (I,) the best own caption of each image
+    image_rank = np.empty(len(right), dtype=np.int64)  # (T,)
+    text_rank = np.ones(len(images), dtype=np.int64)  # (I,)
+    for rows in blocks_of_rows(len(right), len(images)):
+        scores = captions[rows].astype(np.float64) @ images.T  # (B, I)
+        image_rank[rows] = rank_in_rows(scores, caption_image[rows], right[rows])
+        rivals = scores >= best - TIE
+        rivals[np.arange(len(scores)), caption_image[rows]] = False  # other own captions are no rivals
+        text_rank += rivals.sum(axis=0)
+    return image_rank, text_rank
 
 
 def recalls_of_ranks(image_rank: np.ndarray, text_rank: np.ndarray, ks: Sequence[int] = RECALL_AT) -> dict[str, float]:
-    """recall@k both ways and their mean, of ranks (T,) and (I,) from 1. Raises ValueError for k < 1."""
+    """recall@k both ways and their mean, of ranks (T,) and (I,) from 1, in [0, 1]. Raises ValueError for k < 1.
+
+    Text→image: share of captions whose image is among the best k. Image→text: share of images with *any* of their
+    captions among the best k.
+    """
     recalls: dict[str, float] = {}
     for k in ks:
         if k < 1:
@@ -118,24 +108,3 @@ def chance_recalls(caption_image: np.ndarray, ks: Sequence[int] = RECALL_AT) -> 
         chances[f"image_to_text_recall@{k}"] = image_to_text
         chances[f"mean_recall@{k}"] = (text_to_image + image_to_text) / 2
     return chances
-
-
-def _check_images(caption_image: np.ndarray, image_count: int) -> None:
-    if set(caption_image.tolist()) != set(range(image_count)):
-        raise ValueError(f"every image 0 … {image_count - 1} needs a caption, and no caption another image")
-
-
-def _ranks(
-    block: ScoreBlock, right: np.ndarray, caption_image: np.ndarray, image_count: int, tie: float
-) -> tuple[np.ndarray, np.ndarray]:
-    best = np.full(image_count, -np.inf)
-    np.maximum.at(best, caption_image, right)  # (I,) the best own caption of each image
-    image_rank = np.empty(len(right), dtype=np.int64)  # (T,)
-    text_rank = np.ones(image_count, dtype=np.int64)  # (I,)
-    for rows in blocks_of_rows(len(right), image_count):
-        scores = block(rows)  # (B, I)
-        image_rank[rows] = rank_in_rows(scores, caption_image[rows], right[rows], tie)
-        rivals = scores >= best - tie
-        rivals[np.arange(len(scores)), caption_image[rows]] = False  # other own captions are no rivals
-        text_rank += rivals.sum(axis=0)
-    return image_rank, text_rank
