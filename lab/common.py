@@ -19,8 +19,9 @@ from transformers import PreTrainedTokenizerFast
 
 from curation_assets.numeric.schedule import warm_up_then_cosine
 from curation_assets.world.pool import draw_scene_of_kind
-from curation_assets.world.scene import SceneSpec, draw_spec, model_view, patch_labels, render_scene, swap_object
+from curation_assets.world.scene import SceneSpec, draw_spec, render_scene
 from lab.architectures import BOS, CONTEXT, EOS, PAD
+from lab.scenes import model_view, patch_labels, swap_object
 
 GROUP = 4  # scenes of a group differ in one object only: the hard negatives of the contrastive stage
 TRAINING_SEED, HELD_OUT_SEED = 20_001, 90_001

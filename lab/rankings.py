@@ -7,7 +7,8 @@ import numpy as np
 
 from curation_assets.world import words
 from curation_assets.world.grammar import abstract_caption, pick
-from curation_assets.world.scene import COLOURS, PlacedObject, SceneSpec, swap_object
+from curation_assets.world.scene import COLOURS, PlacedObject, SceneSpec
+from lab.scenes import swap_object
 
 Rng = np.random.Generator
 

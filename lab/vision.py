@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from curation_assets.world.backgrounds import BACKGROUNDS
-from curation_assets.world.scene import COLOURS, VIEW_PX
+from curation_assets.world.scene import COLOURS
 from curation_assets.world.shapes import OBJECTS
 from lab.architectures import WIDTH, build_vision
 from lab.common import (
@@ -26,6 +26,7 @@ from lab.common import (
     to_pixels,
     training_scenes,
 )
+from lab.scenes import VIEW_PX
 
 STEPS, BATCH, LEARNING_RATE = 1200, 64, 1.5e-3
 BACKGROUND_WEIGHT = 0.15  # most patches hold no object: unweighted, "nothing here" is learned and little else

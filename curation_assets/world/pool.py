@@ -15,7 +15,6 @@ from curation_assets.world.scene import (
     draw_spec,
     object_boxes,
     render_scene,
-    swap_object,
     text_boxes,
 )
 
@@ -201,9 +200,3 @@ def plant_evaluation_scenes(size: int, seed: int) -> list[tuple[Image.Image, lis
         references = [grammar.clean_caption(scene, rng, int(rng.integers(6, 12))) for _ in range(5)]
         scenes.append((render_scene(scene), references))
     return scenes
-
-
-__all__ = [
-    "WEB_MIX", "PlantedSample", "plant_evaluation_scenes", "plant_labelled_captions", "plant_pool", "render",
-    "swap_object", "truth_rows",
-]  # fmt: skip

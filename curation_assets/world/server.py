@@ -25,18 +25,11 @@ WORLD_HOST = "scenes.test"
 TROUBLE_BLOCK = 250  # samples in a row that share out the trouble below
 TROUBLE_STREAM = 23  # keeps these draws apart from the samples' own
 
-#: Kinds of trouble per block of 250 samples, and the reason that the download gives (None: the image arrives).
+#: Kinds of trouble per block of 250 samples.
 TROUBLE_PER_BLOCK: Mapping[str, int] = MappingProxyType(
     {
         "not_found": 2, "corrupt": 1, "truncated_body": 1, "opt_out": 1, "bomb": 1, "private_redirect": 1,
         "slow": 2, "redirect": 1,
-    }
-)  # fmt: skip
-REASON_OF_TROUBLE: Mapping[str, str | None] = MappingProxyType(
-    {
-        "not_found": "download_http_404", "corrupt": "image_undecodable", "truncated_body": "download_truncated",
-        "opt_out": "opt_out", "bomb": "image_too_many_pixels", "private_redirect": "url_refused:private_address",
-        "slow": None, "redirect": None, "too_slow": "download_timeout",
     }
 )  # fmt: skip
 SLOW_SECONDS = 0.3

@@ -10,7 +10,8 @@ from PIL import Image
 
 from curation_assets.engines.addresses import WEIGHTS_ROOT
 from curation_assets.engines.clip_conversion import to_open_clip_state_dict
-from curation_assets.world.scene import draw_spec, model_view, render_scene
+from curation_assets.world.scene import draw_spec, render_scene
+from lab.scenes import model_view
 
 WEIGHTS = WEIGHTS_ROOT
 MANIFEST = json.loads((WEIGHTS / "manifest.json").read_text())

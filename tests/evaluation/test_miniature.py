@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from transformers import AutoTokenizer
 
 from curation_assets.engines.addresses import WEIGHTS_ROOT
@@ -23,7 +22,6 @@ from curation_assets.evaluation.models.miniature import (
     train_dual_encoder,
     untrained_captioner,
     untrained_dual_encoder,
-    vision_features,
 )
 
 torch.set_num_threads(1)
@@ -50,20 +48,6 @@ def planted_features(captions: list[str], seed: int = 0) -> np.ndarray:
 
 
 TRAINING = WORLD * 4
-
-
-def test_vision_features_are_half_precision_and_blind_to_neighbours() -> None:
-    rng = np.random.default_rng(0)
-    images = [Image.fromarray(rng.integers(0, 256, (64, 64, 3), dtype=np.uint8)) for _ in range(5)]
-    seen: list[int] = []
-    together = vision_features(images, batch_size=2, progress=seen.append)
-    assert together.shape == (5, 65, 128)
-    assert together.dtype == np.float16
-    assert seen == [2, 4, 5]
-    # fp16 keeps 11 bits
-    np.testing.assert_allclose(together[3:4], vision_features(images[3:4]), rtol=2e-3, atol=2e-3)
-    with pytest.raises(ValueError, match="at least one image"):
-        vision_features([])
 
 
 @pytest.mark.slow

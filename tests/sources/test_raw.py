@@ -35,7 +35,6 @@ from curation_assets.stores.tar_samples import sample_keys
 from curation_assets.world import server as world_server
 from curation_assets.world.pool import render
 from curation_assets.world.server import (
-    REASON_OF_TROUBLE,
     TROUBLE_PER_BLOCK,
     WorldServer,
     bomb_png,
@@ -46,6 +45,13 @@ from curation_assets.world.server import (
 from tests.support.paths import SHARED_DATA
 
 PHOTOS = SHARED_DATA / "photos"
+
+#: Kind of trouble → the reason that the download gives (None: the image arrives).
+REASON_OF_TROUBLE = {
+    "not_found": "download_http_404", "corrupt": "image_undecodable", "truncated_body": "download_truncated",
+    "opt_out": "opt_out", "bomb": "image_too_many_pixels", "private_redirect": "url_refused:private_address",
+    "slow": None, "redirect": None, "too_slow": "download_timeout",
+}  # fmt: skip
 
 
 def image_of(work: Path, row: Mapping[str, Any]) -> Image.Image:

@@ -14,20 +14,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import nn
 from transformers import (
-    AutoImageProcessor,
     AutoTokenizer,
     CLIPTextConfig,
     CLIPTextModelWithProjection,
-    CLIPVisionModel,
     GPT2Config,
     GPT2LMHeadModel,
 )
 
 from curation_assets.engines.addresses import local_folder, resolve_address
-from curation_assets.engines.batches import chunks, quiet_loading, unique_texts
+from curation_assets.engines.batches import chunks, unique_texts
 from curation_assets.evaluation.models.fitting import (
     CHECKPOINT_SECONDS,
     Progress,
@@ -41,43 +38,8 @@ WIDTH = 128
 LAYERS = 2
 HEADS = 4
 MAX_TOKENS = 40  # longest caption trained on, BOS and EOS included; longer ones are cut
-FEATURE_BATCH = 64
 CAPTIONER_MUON_RATIO, DUAL_ENCODER_MUON_RATIO = 2.0, 4.0  # with their learning rates: docs/decisions/0051
 LENGTH_PARTS = 4  # of a dual encoder's batch: all padded to the longest caption, two of five tokens were padding
-
-
-def vision_features(
-    images: Sequence[Image.Image],
-    *,
-    clip_folder: Path | None = None,
-    batch_size: int = FEATURE_BATCH,
-    device: str = "cpu",
-    progress: Progress | None = None,
-) -> np.ndarray:
-    """Frozen CLIP patch features: (N,) images → (N, T, D) float16, T patches and the class token.
-
-    `clip_folder`: a transformers CLIP folder with preprocessor, the shipped one if None. 65 × 128 × 2 B = 16
-    KiB per image for the shipped model. `progress` is called with the number of images done. Raises
-    ValueError for no image.
-    """
-    if not images:
-        raise ValueError("expected at least one image, got none")
-    quiet_loading()
-    folder = clip_folder or local_folder(resolve_address("embedded:clip"))
-    processor = AutoImageProcessor.from_pretrained(folder, local_files_only=True)
-    tower: Any = CLIPVisionModel.from_pretrained(
-        folder, local_files_only=True, use_safetensors=True, dtype=torch.float32, attn_implementation="eager"
-    )
-    tower.to(device).eval()
-    rows: list[np.ndarray] = []
-    for batch in chunks(images, batch_size):
-        pixels = processor([image.convert("RGB") for image in batch], return_tensors="pt").pixel_values
-        with torch.inference_mode():
-            states = tower(pixel_values=pixels.to(device)).last_hidden_state  # (B, T, D)
-        rows.append(states.half().cpu().numpy())
-        if progress is not None:
-            progress(sum(map(len, rows)))
-    return np.concatenate(rows)
 
 
 class TrainedCaptioner:
