@@ -155,15 +155,16 @@ def spill(root: Path, shards: Sequence[str], place: Path, wanted: Wanted) -> Non
         contents = _row_columns(PoolRows.read(store, shards) if which[0] else PoolRows.with_repeats(store, shards))
     else:
         contents = _contents(_rows_at(store, shards, place), str(kind), *which)
-    folder = place / _named(wanted)
-    remove_path(folder)  # of a call on a node that died
-    folder.mkdir(parents=True)
+    folder, draft = place / _named(wanted), temporary_path(place / str(kind))
+    draft.mkdir(parents=True)
     words = {name: column.words if isinstance(column, Texts) else None for name, column in contents.items()}
     for name, column in contents.items():
-        np.save(folder / f"{name}.npy", column.codes if isinstance(column, Texts) else column, allow_pickle=False)
-    (folder / _WORDS).write_text(json.dumps(words))  # in the order of the columns
+        np.save(draft / f"{name}.npy", column.codes if isinstance(column, Texts) else column, allow_pickle=False)
+    (draft / _WORDS).write_text(json.dumps(words))  # in the order of the columns
+    remove_path(folder)  # of a call on a node that died
     if store.objects is not None:
-        store.objects.commit(folder, folder)
+        store.objects.commit(draft, folder)
+    draft.rename(folder)  # not flushed: it goes with the run
 
 
 def _row_columns(rows: PoolRows) -> Contents:

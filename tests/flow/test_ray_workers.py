@@ -1,14 +1,18 @@
 """Shards on the nodes of a Ray cluster: the same tables as on one machine, also when a node dies."""
 
+import re
 import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import polars as pl
 import pytest
 
 from curation_assets.core.settings import load_settings
@@ -16,9 +20,14 @@ from curation_assets.defs.launch import run_pool
 from curation_assets.flow.parallel import stop_workers
 from curation_assets.flow.ray_workers import RayUnavailableError, TaskLostError, _pass_on
 from curation_assets.sources.declaration import add_pool
+from curation_assets.stores.atomic import remove_path
+from curation_assets.stores.content_hash import frame_sha256
 from tests.defs.test_ranges import contents
-from tests.support.lineage_pools import OPTIONS, webdataset_pool
+from tests.support.lineage_pools import OPTIONS, bring_up_to_date, webdataset_pool
 from tests.support.paths import REPOSITORY
+
+if TYPE_CHECKING:
+    from tests.support.ray_cluster import RayCluster
 
 CURATE = [sys.executable, "-c", "from curation_assets.cli import main; main()"]
 
@@ -71,14 +80,17 @@ def test_tasks_that_fit_on_no_node_are_refused(tmp_path: Path) -> None:
     assert "a task needs 2 CPUs of one node" in " ".join((ended.stdout + ended.stderr).split())
 
 
-def run_while_a_node_dies(command: list[str]) -> None:
-    """Run a command on a cluster, and kill the second of its nodes once that has a task; the command ends well."""
+def run_while_a_node_dies(
+    command: list[str], is_due: "Callable[[RayCluster], object]" = lambda cluster: cluster.tasks_of_second()
+) -> None:
+    """Run a command on a cluster, and kill the second of its nodes once that has a task, or whatever `is_due` waits
+    for; the command ends well."""
     from tests.support.ray_cluster import ray_cluster
 
     with ray_cluster() as cluster, tempfile.TemporaryFile("w+") as log:
         run = subprocess.Popen(command, cwd=REPOSITORY, env=cluster.environment, stdout=log, stderr=log)
         try:
-            while run.poll() is None and not cluster.tasks_of_second():
+            while run.poll() is None and not is_due(cluster):
                 time.sleep(0.01)
             is_reached = run.poll() is None
             cluster.kill_second()
@@ -134,6 +146,71 @@ def test_cuts_and_ledgers_of_a_pool_larger_than_memory_outlive_a_node(tmp_path: 
     assert ledgers
     for ledger in ledgers:
         assert (spread / ledger.relative_to(tmp_path / "local")).read_bytes() == ledger.read_bytes()
+
+
+#: Cuts, subsets and ledger of a pool that fits into no memory, in a home in a bucket. A node whose working copy is not
+#: the run's ends no group: it is killed while the run waits for it. The pid of whoever has read one is noted.
+SPILLED_IN_A_BUCKET = """
+import os, sys, time
+from pathlib import Path
+from curation_assets.core.settings import load_settings
+from curation_assets.flow.context import PoolContext
+from curation_assets.selection import ranges
+from tests.support.lineage_pools import summarise
+from tests.support.little_memory import little_memory
+home, notes, homes = sys.argv[1], Path(sys.argv[2]), os.environ["CURATION_HOMES"]
+read = ranges.spill
+def spill(root, shards, place, wanted):
+    read(root, shards, place, wanted)
+    with notes.open("a") as file:
+        file.write(f"{os.environ['CURATION_HOMES'] == homes} {place.name} {wanted[0]}\\n")
+    if os.environ["CURATION_HOMES"] != homes:
+        time.sleep(3600)
+ranges.spill = spill
+with little_memory(7):
+    summarise(PoolContext.open(load_settings(home, "embedded"), "photos", run_id="run-7"))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.infra
+@pytest.mark.timeout(1500)
+def test_groups_in_a_bucket_outlive_the_node_that_put_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node dies with a group's objects put and its call not ended: the other one reads the group again."""
+    pytest.importorskip("ray")
+    from tests.support.bucket import BUCKET, running_bucket
+
+    monkeypatch.setenv("CURATION_HOMES", str(tmp_path / "homes"))
+    webdataset_pool(tmp_path, shards=4, per_shard=6)
+    with running_bucket(monkeypatch) as bucket:
+        settings = load_settings(f"s3://{BUCKET}/pools", "embedded")
+        add_pool(settings, "photos", tmp_path / "tars", options=OPTIONS)
+        store = bring_up_to_date(settings).store
+        filtered = "pools/work/photos/filtered/"
+
+        def made() -> dict[str, bytes | str]:
+            """Bytes of subsets and ledgers, whatever version they are of; of tables, whose footers name times, rows."""
+            found: dict[str, bytes | str] = {}
+            for key in bucket.keys(filtered):
+                if key.endswith("/data.parquet"):
+                    found[key] = frame_sha256(pl.read_parquet(bucket.read(key)))
+                elif key.endswith((".parquet", ".npy")):
+                    found[re.sub(r"\.version-[0-9a-f]+", "", key)] = bucket.read(key)
+            return found
+
+        expected = made()
+        for kind in ("_cut/data.parquet", ".npy", ".parquet"):
+            assert len([key for key in expected if key.endswith(kind)]) > 2
+        remove_path(store.root / "filtered")
+        assert not bucket.keys(filtered)
+        notes = tmp_path / "notes"
+        command = [sys.executable, "-c", SPILLED_IN_A_BUCKET, f"s3://{BUCKET}/pools", str(notes)]
+        run_while_a_node_dies(command, lambda _: notes.is_file() and "False" in notes.read_text())
+        assert made() == expected
+        calls = [line.split(maxsplit=1) for line in notes.read_text().splitlines()]
+        (lost,) = [what for is_own, what in calls if is_own == "False"]
+        assert ["True", lost] in calls, "the group was read again"
+        assert not [key for key in bucket.keys("pools/work/") if "sorted_rows" in key]
 
 
 @pytest.mark.slow
