@@ -23,21 +23,24 @@ HELD_BYTES = 1 << 26  # that are not written
 
 
 class FrameFile:
-    """Rows in parts of at most PART_ROWS, read any number of times."""
+    """Rows in parts of at most PART_ROWS, read any number of times; more may follow as long as nothing reads them."""
 
     def __init__(self, parts: Iterable[pl.DataFrame]) -> None:
         """`parts`: one at least, all with the same columns; each may be empty."""
         self.height = 0
         self._held: list[pl.DataFrame] = []
         self._file: IO[bytes] | None = None
-        self._ends = [0]  # of each part in the file
-        size = 0
+        self._ends, self._size = [0], 0  # of each part in the file; bytes of all rows
         for part in in_batches(parts, PART_ROWS):
-            self.schema, self.height = part.schema, self.height + part.height
-            self._held.append(part)
-            size += int(part.estimated_size())
-            if size > HELD_BYTES:
-                self._write()
+            self.add(part)
+
+    def add(self, part: pl.DataFrame) -> None:
+        """More rows, PART_ROWS at most, with the columns of those before."""
+        self.schema, self.height = part.schema, self.height + part.height
+        self._held.append(part)
+        self._size += int(part.estimated_size())
+        if self._size > HELD_BYTES:
+            self._write()
 
     def _write(self) -> None:
         """Parts that are held go to the file."""

@@ -88,11 +88,16 @@ def listed_ids(path: Path, folder: Path) -> Iterator[pl.DataFrame]:
         yield _halves(pack_uids(read_subset(path)))
 
 
+def listed_stretches(path: Path, folder: Path) -> Iterator[np.ndarray]:
+    """`listed_ids` as sorted u8,u8, (n,) each."""
+    parts = (part.to_numpy() for part in listed_ids(path, folder))
+    return (packed_uids(part[:, 0], part[:, 1]) for part in parts)
+
+
 def packed_ids(path: Path) -> np.ndarray:
     """All of them as u8,u8, 16 bytes an entry. Raises as `read_subset`."""
     with tempfile.TemporaryDirectory(prefix="ids-", ignore_cleanup_errors=True) as scratch:
-        parts = (part.to_numpy() for part in listed_ids(path, Path(scratch)))
-        return np.concatenate([packed_uids(part[:, 0], part[:, 1]) for part in parts])
+        return np.concatenate(list(listed_stretches(path, Path(scratch))))
 
 
 def _halves(packed: np.ndarray) -> pl.DataFrame:
@@ -120,18 +125,23 @@ def write_sorted_subset(npy: Path, parquet: Path, stretches: Iterable[np.ndarray
     samples = sum(len(times) for _, times in _counted(npy_stretches(npy)))
     schema = pl.Schema({"sample_id": pl.String, "multiplicity": pl.Int64})
     with replacing(parquet) as temporary:
-        write_as_frame(temporary, itertools.starmap(_counted_frame, _counted(npy_stretches(npy))), schema, samples)
+        write_as_frame(temporary, counted_ids(npy_stretches(npy)), schema, samples)
     return entries
 
 
 def lists_subset(path: Path, stretches: Iterable[np.ndarray]) -> bool:
     """Whether a subset's table has the samples and multiplicities of sorted u8,u8, and nothing else."""
     listed, start = scan_parquet(path), 0
-    for ids, times in _counted(stretches):
-        if not listed.slice(start, len(ids)).collect().equals(_counted_frame(ids, times)):
+    for counted in counted_ids(stretches):
+        if not listed.slice(start, counted.height).collect().equals(counted):
             return False
-        start += len(ids)
+        start += counted.height
     return parquet_rows(path) == start
+
+
+def counted_ids(stretches: Iterable[np.ndarray]) -> Iterator[pl.DataFrame]:
+    """Sorted u8,u8 in stretches → each id once (sample_id) and how often it is there (multiplicity), sorted."""
+    return itertools.starmap(_counted_frame, _counted(stretches))
 
 
 def _counted_frame(ids: np.ndarray, times: np.ndarray) -> pl.DataFrame:

@@ -6,7 +6,7 @@ be one (OWASP, CSV injection). Such a cell is written with an apostrophe before 
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -110,6 +110,16 @@ def write_text_table(
         written.write_csv(path, separator="\t", quote_style="never", include_header=has_header)
     else:
         written.write_csv(path, include_header=has_header)
+
+
+def write_text_parts(parts: Iterable[pl.DataFrame], path: Path, suffix: str, *, raw: bool = False) -> int:
+    """As `write_text_table`, of rows that come part by part, one part at least. Returns how many rows."""
+    count = 0
+    with path.open("wb") as file:
+        for number, part in enumerate(parts):
+            write_text_table(part, file, raw=raw, suffix=suffix, has_header=number == 0)
+            count += part.height
+    return count
 
 
 def read_lines(path: Path) -> list[str]:

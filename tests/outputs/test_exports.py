@@ -198,7 +198,7 @@ def test_what_was_taken_down_is_left_out_and_told_and_every_export_is_recorded(t
         )
     ids = tmp_path / "ids.npy"
     np.save(ids, pack_uids([first, *others]))
-    assert find_subset(ctx, str(ids)).missing["reason"].to_list() == ["dropped:takedown"]
+    assert find_subset(ctx, str(ids)).missing.frame()["reason"].to_list() == ["dropped:takedown"]
     assert [Path(one.folder).name for one in recorded_exports(home)] == ["whole", "tar", "hf", "npy"]
     tables = tables_of(ctx)
     begun = begin_takedown(ctx, tables)
@@ -654,7 +654,7 @@ def test_a_sample_that_lies_elsewhere_now_is_found_in_its_place(
     monkeypatch.setattr(exported, "ledger_path", lambda *_: tmp_path / "icc.parquet")
     found = find_subset(ctx, "icc")
     assert found.rows.frame().equals(expected.rows.frame())
-    assert found.missing.is_empty()
+    assert not found.missing.height
 
 
 def test_a_sample_is_denied_where_any_of_its_rows_is(tmp_path: Path) -> None:
@@ -678,7 +678,7 @@ def test_a_sample_is_denied_where_any_of_its_rows_is(tmp_path: Path) -> None:
     add_to_denylist(tmp_path, [("url", "http://h.example/1")])
     subset = subset_of_ids(ctx, ids, "all")
     assert subset.rows.frame()["sample_id"].sort().to_list() == ids[:2]
-    assert subset.missing.rows() == [("a" * 32, 1, "dropped:takedown")]
+    assert subset.missing.frame().rows() == [("a" * 32, 1, "dropped:takedown")]
 
 
 # -- batches by concepts

@@ -12,7 +12,8 @@ import polars as pl
 from curation_assets.numeric.concept_batches import batches_of
 from curation_assets.numeric.concepts import concepts_of, nouns_of
 from curation_assets.numeric.identity import draw_keys
-from curation_assets.outputs.exports.manifest import Export
+from curation_assets.outputs.exports.manifest import LOST_SCHEMA, Export
+from curation_assets.selection.rows import ROW_KEY
 from curation_assets.stores.frame_file import FrameFile, MappedRows
 
 BATCH_SIZE, KEPT_OF_SUPER_BATCH = 1024, 0.2  # the paper keeps a fifth of each super-batch
@@ -74,12 +75,13 @@ def rows_in_batches(export: Export, size: int, keep: float, seed: int) -> Iterat
 
 def _with_times(export: Export, times: np.ndarray) -> Iterator[pl.DataFrame]:
     """The rows of the subset; those written have (W,) `times` as multiplicity, and are lost where it is 0."""
-    lost, start = pl.Series([sample_id for sample_id, *_ in export.lost], dtype=pl.String).implode(), 0
-    for part in export.subset.rows.parts():
-        mine = part.select(~pl.col("sample_id").is_in(lost)).to_series().arg_true().to_numpy()
+    start, lost = 0, export.lost
+    for part, places in export.rows_and_lost():
+        marked = part.join(places.with_columns(is_lost=True), on=ROW_KEY, how="left", maintain_order="left")
+        mine = marked["is_lost"].is_null().arg_true().to_numpy()
         times_here, multiplicity = times[start : start + len(mine)], part["multiplicity"].to_numpy().copy()
-        unchosen = part[mine[times_here == 0]].select("sample_id", "multiplicity", pl.lit("in_no_batch"))
-        export.lost += list(unchosen.iter_rows())
+        unchosen = part[mine[times_here == 0]].with_columns(reason=pl.lit("in_no_batch"))
+        lost.add(unchosen.select(list(LOST_SCHEMA)))
         multiplicity[mine[times_here > 0]] = times_here[times_here > 0]
         yield part.with_columns(multiplicity=pl.Series(multiplicity))
         start += len(mine)

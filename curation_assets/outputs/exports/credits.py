@@ -1,5 +1,6 @@
 """What exports carry along of where samples come from, and the file that credits their creators."""
 
+import itertools
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from curation_assets.core.table_names import PROVENANCE
 from curation_assets.flow.context import PoolContext
 from curation_assets.stores.external_sort import sorted_stretches
 from curation_assets.stores.frame_file import FrameFile
-from curation_assets.stores.text_tables import write_text_table
+from curation_assets.stores.text_tables import write_text_parts
 
 CREDITS = "CREDITS.csv"
 #: Columns of raw/provenance that exports carry along, as texts: dates in ISO 8601, signals as JSON.
@@ -68,10 +69,7 @@ def credited(rows: pl.DataFrame) -> pl.DataFrame:
 
 def write_credits(parts: Iterable[pl.DataFrame], path: Path) -> int:
     """Write a line per row of `credited`, sorted by id, from parts of them. Returns how many."""
-    count = 0
-    with path.open("wb") as file:
-        write_text_table(credited(pl.DataFrame(schema={"sample_id": pl.String})), file, suffix=".csv")
-        for stretch in sorted_stretches(parts, ["sample_id"], path.parent):
-            write_text_table(stretch, file, suffix=".csv", has_header=False)
-            count += stretch.height
-    return count
+    heading = credited(pl.DataFrame(schema={"sample_id": pl.String}))
+    return write_text_parts(
+        itertools.chain([heading], sorted_stretches(parts, ["sample_id"], path.parent)), path, ".csv"
+    )

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from curation_assets.outputs.exports.formats import export_format
-from curation_assets.outputs.exports.manifest import Export, exporting
+from curation_assets.outputs.exports.manifest import LOST_SCHEMA, Export, exporting
 from curation_assets.outputs.exports.subset import Subset
 from curation_assets.outputs.loading.places import located
 from curation_assets.stores.atomic import write_text_atomically
@@ -71,7 +71,7 @@ def export_index(subset: Subset, out: Path) -> Path:
 def _indexed(export: Export) -> Iterator[pl.DataFrame]:
     """Rows as the index has them, with their multiplicity, part by part; those without a place are lost."""
     for rows, lost in located(export.subset):
-        export.lost += list(lost.select("sample_id", "multiplicity", "reason").iter_rows())
+        export.lost.add(lost.select(list(LOST_SCHEMA)))
         paths = {tar: _address(export.subset.ctx.store.root / tar) for tar in rows["tar"].unique(maintain_order=True)}
         yield rows.select(
             "sample_id",

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from curation_assets.outputs.exports.formats import export_format
-from curation_assets.outputs.exports.manifest import exporting
+from curation_assets.outputs.exports.manifest import LOST_SCHEMA, exporting
 from curation_assets.outputs.exports.subset import Subset
 from curation_assets.outputs.registry import SAMPLE_IDS
 from curation_assets.stores.external_sort import ExternalSort, sorted_stretches
@@ -48,7 +48,7 @@ def export_keys(subset: Subset, out: Path) -> Path:
         for part in subset.rows.parts():
             marked = part.with_columns(reason=reason)
             lost = marked.filter(pl.col("reason").is_not_null())
-            export.lost += list(lost.select("sample_id", "multiplicity", "reason").iter_rows())
+            export.lost.add(lost.select(list(LOST_SCHEMA)))
             rows = marked.filter(pl.col("reason").is_null())
             times = np.repeat(np.arange(rows.height), rows["multiplicity"].to_numpy())
             keys.add(rows.select("tar", sample_key(pl.col("member")).alias("key"))[times])

@@ -1,5 +1,6 @@
 """What every export leaves: its files with hashes, what was left out and why, and a record of it in the home folder."""
 
+import itertools
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -14,22 +15,31 @@ from curation_assets.core.plain_json import plain
 from curation_assets.core.version import __version__
 from curation_assets.numeric.identity import UID_DTYPE, packed_uids
 from curation_assets.outputs.exports.credits import CREDITS, credited, write_credits
-from curation_assets.outputs.exports.subset import MISSING_SCHEMA, Subset, missing_counts, subset_facts
+from curation_assets.outputs.exports.subset import (
+    MISSING_SCHEMA,
+    NOTHING_MISSING,
+    Subset,
+    missing_counts,
+    subset_facts,
+)
 from curation_assets.outputs.registry import SAMPLE_IDS, ExportRecord, record_export
-from curation_assets.selection.rows import UID, uid_columns
+from curation_assets.selection.rows import ROW_KEY, UID, uid_columns
 from curation_assets.stores.arrays import write_npy
 from curation_assets.stores.atomic import check_new, write_text_atomically, writing_new
-from curation_assets.stores.external_sort import ExternalSort, sorted_stretches
+from curation_assets.stores.external_sort import ExternalSort, key_ranges, sorted_stretches
 from curation_assets.stores.file_hash import file_sha256
+from curation_assets.stores.frame_file import PART_ROWS, FrameFile
 from curation_assets.stores.images import scored_image
 from curation_assets.stores.lease import filling_folder
 from curation_assets.stores.manifest import utc_now
 from curation_assets.stores.parquet import write_as_frame
 from curation_assets.stores.samples import OWN_ID
-from curation_assets.stores.text_tables import write_text_table
+from curation_assets.stores.text_tables import write_text_parts
 
 MANIFEST = "manifest.json"
 MISSING = "missing.tsv"
+#: Samples of a subset that are not written.
+LOST_SCHEMA = {"shard": pl.String, "source_row": pl.Int64, **MISSING_SCHEMA}
 OWN_IDS = "own_ids.parquet"  # sample_id → own_id, of pools that have such
 
 
@@ -44,8 +54,9 @@ class Export:
     created_at: str
     facts: dict[str, Any]
     samples_of: dict[str, int] = field(default_factory=dict)  # file → samples in it
-    lost: list[tuple[str, int, str]] = field(default_factory=list)  # sample_id, multiplicity, reason
     reencoded: dict[str, int] = field(default_factory=dict)  # "GIF to PNG" → images
+    _lost: FrameFile = field(default_factory=lambda: FrameFile([pl.DataFrame(schema=LOST_SCHEMA)]))
+    _without_image: list[tuple[Any, ...]] = field(default_factory=list)  # more of these, few
 
     def image_of(self, row: Mapping[str, Any]) -> bytes | None:
         """Bytes of a sample's image as they were scored; None, with the reason noted, where they are not there."""
@@ -56,25 +67,47 @@ class Export:
             if reason is None:
                 return data
         assert reason is not None
-        self.lost.append((row["sample_id"], row["multiplicity"], reason))
+        self._without_image.append((*(row[name] for name in LOST_SCHEMA if name != "reason"), reason))
+        if len(self._without_image) == PART_ROWS:
+            self._note()
         return None
 
+    def _note(self) -> None:
+        self._lost.add(pl.DataFrame(self._without_image, schema=LOST_SCHEMA, orient="row"))
+        self._without_image.clear()
+
     @property
-    def missing(self) -> pl.DataFrame:
+    def lost(self) -> FrameFile:
+        """Samples of the subset that are not written, and why (LOST_SCHEMA)."""
+        if self._without_image:
+            self._note()
+        return self._lost
+
+    @property
+    def missing(self) -> FrameFile:
         """Samples requested and not written (MISSING_SCHEMA), sorted."""
-        lost = pl.DataFrame(self.lost, schema=MISSING_SCHEMA, orient="row")
-        return pl.concat([self.subset.missing, lost]).sort("sample_id")
+        parts = itertools.chain(self.subset.missing.parts(), self.lost.only(MISSING_SCHEMA).parts())
+        in_order = sorted_stretches(parts, ["sample_id"], self.folder)
+        return FrameFile(itertools.chain(NOTHING_MISSING.parts(), in_order))
+
+    def rows_and_lost(self) -> Iterator[list[pl.DataFrame]]:
+        """Rows of the subset, part by part, each with the places (ROW_KEY) of those of them that are lost."""
+        lost, none = self.lost.only(ROW_KEY), pl.DataFrame(schema=LOST_SCHEMA).select(ROW_KEY)
+        places = itertools.chain([none], sorted_stretches(lost.parts(), ROW_KEY, self.folder))
+        return key_ranges([self.subset.rows.parts(), places], ROW_KEY)
 
     def written(self) -> Iterator[pl.DataFrame]:
         """Rows of the subset that are in the export, part by part."""
-        lost = pl.Series([sample_id for sample_id, *_ in self.lost], dtype=pl.String).implode()
-        return (part.filter(~pl.col("sample_id").is_in(lost)) for part in self.subset.rows.parts())
+        if not self.lost.height:
+            return self.subset.rows.parts()
+        pairs = self.rows_and_lost()
+        return (rows.join(lost, on=ROW_KEY, how="anti", maintain_order="left") for rows, lost in pairs)
 
     @property
     def counts(self) -> tuple[int, int]:
         """Samples and entries that are in the export."""
-        lost = sum(multiplicity for _, multiplicity, _ in self.lost)
-        return self.subset.rows.height - len(self.lost), self.subset.entries - lost
+        lost = sum(int(part["multiplicity"].sum()) for part in self.lost.parts())
+        return self.subset.rows.height - self.lost.height, self.subset.entries - lost
 
     def files(self) -> list[dict[str, Any]]:
         """Every file so far with hash and size, sorted by name."""
@@ -122,7 +155,7 @@ def exporting(subset: Subset, out: Path, kind: str) -> Iterator[Export]:
             schema = pl.Schema({"sample_id": pl.String(), OWN_ID: pl.String()})
             write_as_frame(folder / OWN_IDS, sorted_stretches(own_ids, ["sample_id"], folder), schema, samples)
         if missing.height:
-            write_text_table(missing, folder / MISSING)
+            write_text_parts(missing.parts(), folder / MISSING, ".tsv")
         lines = write_credits(map(credited, export.written()), folder / CREDITS)
         manifest = _manifest(export, samples, missing, entries) | {"credited": lines}
         write_text_atomically(folder / MANIFEST, json.dumps(plain(manifest), indent=1, ensure_ascii=False))
@@ -155,7 +188,7 @@ def _write_ids(export: Export) -> None:
     assert written == export.counts[1], (written, export.counts)
 
 
-def _manifest(export: Export, written: int, missing: pl.DataFrame, entries: int) -> dict[str, Any]:
+def _manifest(export: Export, written: int, missing: FrameFile, entries: int) -> dict[str, Any]:
     requested = export.subset.rows.height + export.subset.missing.height
     assert requested == written + missing.height, (requested, written, missing.height)
     return {

@@ -3,7 +3,7 @@
 import hashlib
 import itertools
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ from curation_assets.flow.worth import domain_in_words
 from curation_assets.methods import get_method, method_names
 from curation_assets.numeric.identity import pack_uids
 from curation_assets.numeric.selection import random_ranking
-from curation_assets.numeric.sorting import as_pairs
 from curation_assets.numeric.spread import spread
 from curation_assets.outputs.exports.credits import PROVENANCE_COLUMNS, known_provenance, with_provenance
 from curation_assets.outputs.options import OutputsOptions
@@ -29,13 +28,13 @@ from curation_assets.selection.policy import policy_content
 from curation_assets.selection.rows import ROW_KEY, UID, uid_columns
 from curation_assets.stores.columns import uid_texts
 from curation_assets.stores.denylist import TAKEDOWN, Denylist
-from curation_assets.stores.external_sort import ExternalSort, sorted_stretches
+from curation_assets.stores.external_sort import ExternalSort, key_ranges, sorted_stretches
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.frame_file import PART_ROWS, FrameFile, in_batches
 from curation_assets.stores.parquet import parquet_schema, read_parquet, scan_parquet
 from curation_assets.stores.releases import Release
 from curation_assets.stores.samples import OWN_ID
-from curation_assets.stores.subsets import ID_SUFFIXES, packed_ids
+from curation_assets.stores.subsets import ID_SUFFIXES, counted_ids, listed_stretches
 
 #: Columns of raw/samples that exports carry along.
 SAMPLE_COLUMNS = (
@@ -46,6 +45,10 @@ SAMPLE_COLUMNS = (
 CHOICE_COLUMNS = ("caption_source", "caption_original")
 _NO_SIGNALS = (*SAMPLE_COLUMNS, OWN_ID, *PROVENANCE_COLUMNS, "multiplicity", *CHOICE_COLUMNS)
 MISSING_SCHEMA = {"sample_id": pl.String, "multiplicity": pl.Int64, "reason": pl.String}
+NOTHING_MISSING = FrameFile([pl.DataFrame(schema=MISSING_SCHEMA)])
+NOT_IN_POOL = pl.lit("not_in_pool")  # a reason of it
+LOW_BITS = 26  # of ids, by which rows are looked for: 64 MiB
+WANTED_ROWS = 1 << 18  # of samples that are looked for, at once
 QUANTILES = (0.05, 0.5, 0.95)
 TOP_DOMAINS = 10
 
@@ -58,7 +61,7 @@ class Subset:
     name: str
     rows: FrameFile  # one row per sample, in source order: SAMPLE_COLUMNS, own_id where the pool has such, what
     # is known of PROVENANCE_COLUMNS, multiplicity (≥ 1), then signals
-    missing: pl.DataFrame  # MISSING_SCHEMA, sorted
+    missing: FrameFile  # MISSING_SCHEMA, sorted
     source: Path  # the ledger or the file that lists the samples
     source_sha256: str
     ledger: Ledger | None = None  # where a policy chose
@@ -101,7 +104,9 @@ def find_subset(ctx: PoolContext, name: str) -> Subset:
     """
     path = Path(name).expanduser()
     if path.suffix.lower() in ID_SUFFIXES or path.is_file():
-        return _located(ctx, path.stem, _places(ctx, packed_ids(path)), path, file_sha256(path))
+        with tempfile.TemporaryDirectory(prefix="ids-", ignore_cleanup_errors=True) as scratch:
+            listed = _without_places(listed_stretches(path, Path(scratch)))
+            return _located(ctx, path.stem, listed, path, file_sha256(path))
     return _of_ledger(ctx, name, ledger_path(ctx.store, name))
 
 
@@ -165,34 +170,13 @@ def subset_of_ids(ctx: PoolContext, sample_ids: Sequence[str], name: str) -> Sub
     """
     packed = pack_uids(sample_ids)
     source = Path(f"{name}.npy")
-    return _located(ctx, name, _places(ctx, packed), source, hashlib.sha256(packed.tobytes()).hexdigest())
+    return _located(ctx, name, _without_places([packed]), source, hashlib.sha256(packed.tobytes()).hexdigest())
 
 
-def _places(ctx: PoolContext, packed: np.ndarray) -> Iterator[pl.DataFrame]:
-    """Sorted u8,u8 with repeats → one row per id with its multiplicity and where raw keeps it first, in source order;
-    at last those of which it keeps none, without a place."""
-    ids, times = np.unique(as_pairs(packed["f0"], packed["f1"]), return_counts=True)
-    is_found = np.zeros(len(ids), dtype=bool)
-    for shard in ctx.store.partitions(SAMPLES):
-        rows = ctx.store.read(SAMPLES, shard, columns=["sample_id", "source_row", "status"]).sort("source_row")
-        rows = rows.filter(pl.col("status") == "kept")
-        mine = as_pairs(*rows.select(uid_columns()).to_numpy().T)
-        place = np.searchsorted(ids, mine)
-        known = np.flatnonzero(ids[np.minimum(place, len(ids) - 1)] == mine) if len(ids) else place
-        known = known[~is_found[place[known]]]
-        known = known[np.sort(np.unique(place[known], return_index=True)[1])]
-        is_found[place[known]] = True
-        multiplicity = pl.Series("multiplicity", times[place[known]], dtype=pl.Int64)
-        yield rows[known].select("sample_id", pl.lit(shard).alias("shard"), "source_row", multiplicity)
-    nowhere = ids[~is_found].view(">u8").reshape(-1, 2)
-    yield pl.DataFrame(
-        [
-            uid_texts(nowhere[:, 0], nowhere[:, 1]),
-            pl.Series("shard", [None] * len(nowhere), dtype=pl.String),
-            pl.Series("source_row", [None] * len(nowhere), dtype=pl.Int64),
-            pl.Series("multiplicity", times[~is_found], dtype=pl.Int64),
-        ]
-    )
+def _without_places(stretches: Iterable[np.ndarray]) -> Iterator[pl.DataFrame]:
+    """Sorted u8,u8 with repeats → one row per id with its multiplicity, for `_located`."""
+    nowhere = (pl.lit(None, pl.String).alias("shard"), pl.lit(None, pl.Int64).alias("source_row"))
+    return (part.select("sample_id", *nowhere, "multiplicity") for part in counted_ids(stretches))
 
 
 def _located(
@@ -203,34 +187,38 @@ def _located(
     source_sha256: str,
     ledger: Ledger | None = None,
 ) -> Subset:
-    """Find each sample where it is said to be, else among all rows that raw keeps now; what is not there is missing,
-    with raw's word for it. What is on the denylist is missing, too, whether it has been purged yet or not: a sample of
-    which it has any row, in whatever shard.
+    """Find each sample where it is said to be, else where raw keeps it first; what it does not keep is missing, with
+    raw's word for it. What is on the denylist is missing, too, whether it has been purged yet or not: a sample of which
+    it has any row, in whatever shard.
 
-    `places`: samples in source order, with shard, source_row, multiplicity, and their signals.
+    `places`: samples in source order, with shard, source_row (null where they are not known), multiplicity, and their
+    signals.
     """
-    lost, there, denied = list[pl.DataFrame](), set(ctx.store.partitions(SAMPLES)), _denied_ids(ctx)
+    denied, count = _denied_ids(ctx), 0
+    with tempfile.TemporaryDirectory(prefix="rows-", ignore_cleanup_errors=True) as scratch:
+        folder = Path(scratch)
+        lost, missing = ExternalSort(["sample_id"], folder), ExternalSort(["sample_id"], folder)
+        elsewhere = ExternalSort(ROW_KEY, folder)
 
-    def found() -> Iterator[pl.DataFrame]:
-        for part in in_batches(places, PART_ROWS):
-            shards = sorted(set(part["shard"].drop_nulls()) & there)
-            rows, lacking, _ = _found(ctx, denied, part, shards, [*ROW_KEY, "sample_id"])
-            lost.append(lacking)
-            yield rows
+        def removed_meanwhile(part: pl.DataFrame) -> None:
+            missing.add(part.select("sample_id", "multiplicity", reason=NOT_IN_POOL))
 
-    rows = FrameFile(found())
-    if not rows.height + sum(part.height for part in lost):
-        raise ValueError(f"subset {name!r} ({source}) is empty; there is nothing to export")
-    elsewhere, nowhere, why = _found(ctx, denied, pl.concat(lost), sorted(there), ["sample_id"])
-    if elsewhere.height:
-        with tempfile.TemporaryDirectory(prefix="rows-", ignore_cleanup_errors=True) as scratch:
-            rows = FrameFile(sorted_stretches(itertools.chain(rows.parts(), [elsewhere]), ROW_KEY, Path(scratch)))
+        rows = FrameFile(_found(ctx, denied, places, lost.add))
+        wanted = FrameFile(lost.stretches())
+        if not rows.height + wanted.height:
+            raise ValueError(f"subset {name!r} ({source}) is empty; there is nothing to export")
+        for there, absent in _looked_for(ctx, denied, wanted, folder) if wanted.height else ():
+            elsewhere.add(there)
+            count += there.height
+            missing.add(absent)
+        if count:
+            more = _found(ctx, denied, elsewhere.stretches(), removed_meanwhile)
+            both = sorted_stretches(itertools.chain(rows.parts(), more), ROW_KEY, folder)
+            rows = FrameFile(both if rows.height else more)
+        in_order = FrameFile(itertools.chain(NOTHING_MISSING.parts(), missing.stretches()))
     named = known_provenance(ctx, rows)
     rows = rows.only(column for column in rows.schema if column not in PROVENANCE_COLUMNS or column in named)
-    missing = nowhere.join(why, on="sample_id", how="left").select(
-        "sample_id", "multiplicity", pl.col("why").fill_null("not_in_pool").alias("reason")
-    )
-    return Subset(ctx, name, rows, missing.sort("sample_id"), source, source_sha256, ledger)
+    return Subset(ctx, name, rows, in_order, source, source_sha256, ledger)
 
 
 def _denied_ids(ctx: PoolContext) -> pl.Series:
@@ -243,23 +231,54 @@ def _denied_ids(ctx: PoolContext) -> pl.Series:
 
 
 def _found(
-    ctx: PoolContext, denied: pl.Series, requested: pl.DataFrame, shards: Sequence[str], by: Sequence[str]
-) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
-    """(rows of samples that some shards keep, those requested that they do not, why not: raw's word by sample_id)."""
-    is_any = bool(shards and requested.height)
-    scan = ctx.store.scan(SAMPLES, shards if is_any else ctx.store.partitions(SAMPLES)[:1])
-    matching = scan.join(requested.lazy().select(by), on=by, how="semi") if is_any else scan.limit(0)
-    samples = matching.sort(ROW_KEY).collect()
+    ctx: PoolContext, denied: pl.Series, places: Iterable[pl.DataFrame], lack: Callable[[pl.DataFrame], None]
+) -> Iterator[pl.DataFrame]:
+    """Rows of samples that raw keeps where they are said to be, part by part, one at least; `lack` takes the others."""
+    there = ctx.store.partitions(SAMPLES)
+    for number, requested in enumerate(in_batches(places, PART_ROWS)):
+        shards = sorted(set(requested["shard"].drop_nulls()) & set(there))
+        if number and not shards:
+            lack(requested.drop(ROW_KEY))
+            continue
+        by = [*ROW_KEY, "sample_id"]
+        scan = ctx.store.scan(SAMPLES, shards or there[:1])
+        matching = scan.join(requested.lazy().select(by), on=by, how="semi") if shards else scan.limit(0)
+        samples = matching.sort(ROW_KEY).collect()
+        kept = samples.filter(pl.col("status") == "kept", ~pl.col("sample_id").is_in(denied.implode()))
+        carried = [*SAMPLE_COLUMNS, *([OWN_ID] if OWN_ID in kept.columns else [])]
+        yield with_provenance(ctx, kept.select(carried)).join(
+            requested.drop(ROW_KEY), on="sample_id", how="inner", maintain_order="left"
+        )
+        lack(requested.join(kept, on="sample_id", how="anti").drop(ROW_KEY))
+
+
+def _looked_for(
+    ctx: PoolContext, denied: pl.Series, wanted: FrameFile, folder: Path
+) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
+    """(samples with the first place where raw keeps them; those that it does not, as MISSING_SCHEMA), part by part.
+
+    `wanted`: samples by id. The pool's rows that may be theirs are sorted by id in `folder`.
+    """
+    is_wanted, low_half = np.zeros(1 << LOW_BITS, dtype=bool), uid_columns()[1] & ((1 << LOW_BITS) - 1)
+    for part in wanted.only(["sample_id"]).parts():
+        is_wanted[part.select(low_half).to_series().to_numpy()] = True
     is_denied = pl.col("sample_id").is_in(denied.implode())
-    kept = samples.filter(pl.col("status") == "kept", ~is_denied)
-    kept = kept.unique("sample_id", keep="first", maintain_order=True)
-    carried = [*SAMPLE_COLUMNS, *([OWN_ID] if OWN_ID in kept.columns else [])]
-    rows = with_provenance(ctx, kept.select(carried)).join(
-        requested.drop(ROW_KEY), on="sample_id", how="inner", maintain_order="left"
-    )
-    lacking = requested.join(kept, on="sample_id", how="anti")
-    state = pl.when(is_denied).then(pl.lit(f"dropped:{TAKEDOWN}")).otherwise(pl.format("{}:{}", "status", "reason"))
-    return rows, lacking, samples.unique("sample_id", keep="first").select("sample_id", state.alias("why"))
+    why = pl.when(is_denied).then(pl.lit(f"dropped:{TAKEDOWN}")).otherwise(pl.format("{}:{}", "status", "reason"))
+    is_kept = (pl.col("status") == "kept") & ~is_denied
+    rows = ExternalSort(["sample_id"], folder)
+    for shard in ctx.store.partitions(SAMPLES):
+        of_shard = ctx.store.read(SAMPLES, shard, ["sample_id", "source_row", "status", "reason"])
+        mine = of_shard.filter(is_wanted[of_shard.select(low_half).to_series().to_numpy()])
+        mine = mine.select("sample_id", pl.lit(shard).alias("shard"), "source_row", why.alias("why"), is_kept=is_kept)
+        rows.add(mine)
+    streams = (in_batches(wanted.parts(), WANTED_ROWS), itertools.chain([mine.clear()], rows.stretches()))
+    for samples, theirs in key_ranges(streams, ["sample_id"]):
+        ordered = theirs.sort("sample_id", *ROW_KEY)
+        first = ordered.unique("sample_id", keep="first", maintain_order=True).select("sample_id", "why")
+        kept = ordered.filter("is_kept").unique("sample_id", keep="first", maintain_order=True)
+        absent = samples.join(kept, on="sample_id", how="anti").join(first, on="sample_id", how="left")
+        there = samples.join(kept.select("sample_id", *ROW_KEY), on="sample_id")
+        yield there, absent.select("sample_id", "multiplicity", reason=pl.coalesce("why", NOT_IN_POOL))
 
 
 def split_subset(subset: Subset, validation: int, seed: int = 0) -> tuple[Subset, Subset]:
@@ -299,7 +318,7 @@ def split_subset(subset: Subset, validation: int, seed: int = 0) -> tuple[Subset
     )
     return (
         replace(subset, rows=train, split=how),
-        replace(subset, rows=validate, missing=subset.missing.clear(), part="validation", split=how),
+        replace(subset, rows=validate, missing=NOTHING_MISSING, part="validation", split=how),
     )
 
 
@@ -361,9 +380,9 @@ def policy_facts(ledger: Ledger, source: Path, source_sha256: str) -> dict[str, 
     }
 
 
-def missing_counts(missing: pl.DataFrame) -> dict[str, int]:
+def missing_counts(missing: FrameFile) -> dict[str, int]:
     """Reason → samples."""
-    counted = missing.group_by("reason").len().sort("reason")
+    counted = missing.only(["reason"]).lazy().group_by("reason").len().collect(engine="streaming").sort("reason")
     return dict(counted.iter_rows())
 
 

@@ -5,8 +5,9 @@ are rewritten, and its manifest and lists state what a new export would: fewer s
 The flag is written first and names them, so that a call that was killed is finished by the next.
 """
 
+import itertools
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,26 +18,31 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from curation_assets.core.json_files import read_json
-from curation_assets.numeric.identity import UID_DTYPE, pack_uids
+from curation_assets.numeric.identity import UID_DTYPE, packed_uids
+from curation_assets.numeric.sorting import stretches
 from curation_assets.outputs.exports.credits import CREDITS
 from curation_assets.outputs.exports.manifest import MANIFEST, MISSING
-from curation_assets.outputs.exports.subset import MISSING_SCHEMA, missing_counts
+from curation_assets.outputs.exports.subset import MISSING_SCHEMA, NOTHING_MISSING, missing_counts
 from curation_assets.outputs.holders import EXPORT_FLAG
 from curation_assets.outputs.registry import SAMPLE_IDS, record_export, recorded_exports
-from curation_assets.stores.arrays import write_npy
+from curation_assets.selection.rows import UID, uid_columns
+from curation_assets.stores.arrays import npy_stretches, write_npy
 from curation_assets.stores.atomic import remove_all_stale, replacing, write_text_atomically
 from curation_assets.stores.denylist import COLUMNS, TAKEDOWN, Denylist
+from curation_assets.stores.external_sort import sorted_stretches
 from curation_assets.stores.file_hash import sha256_now
+from curation_assets.stores.frame_file import FrameFile
 from curation_assets.stores.lease import filling_folder
 from curation_assets.stores.manifest import utc_now
-from curation_assets.stores.parquet import read_parquet
-from curation_assets.stores.subsets import read_subset_npy
+from curation_assets.stores.parquet import parquet_rows, scan_parquet
+from curation_assets.stores.subsets import PART_ROWS, counted_ids, listed_ids, listed_stretches
 from curation_assets.stores.tar_writing import rewrite_tar
-from curation_assets.stores.text_tables import read_rows, unescaped, write_text_table
+from curation_assets.stores.text_tables import read_rows, unescaped, write_text_parts, write_text_table
 
 _ADVICE = "name the folder of an export (webdataset, hf or npy), whole and as it was written"
 #: Formats that hold no image: writing them again takes seconds.
 _NOT_REWRITTEN = {"keys": "has no ids to take them out by", "index": "is not rewritten in part"}
+_TAKEN_DOWN = pl.lit(f"dropped:{TAKEDOWN}")  # why a sample is missing
 _HEADING = "\n## Taken down\n"
 
 
@@ -76,9 +82,8 @@ def take_out(home: Path, folder: Path) -> list[str]:
         write_text_atomically(folder / EXPORT_FLAG, json.dumps({**flag, "is_taken_out": True}, indent=1))
         for record in recorded_exports(home):
             if Path(record.folder).resolve() == folder:
-                written = len(set(read_subset_npy(folder / SAMPLE_IDS)))
                 digest = sha256_now(folder / MANIFEST)
-                record_export(home, replace(record, samples=written, manifest_sha256=digest))
+                record_export(home, replace(record, samples=manifest["counts"]["written"], manifest_sha256=digest))
         return ids
 
 
@@ -159,17 +164,22 @@ def _tables(folder: Path, manifest: Mapping[str, Any]) -> dict[str, tuple[Path, 
 
 def _found(folder: Path, manifest: Mapping[str, Any], denylist: Denylist) -> set[str]:
     """sample_ids of the export that the denylist knows, by whatever the tables say of them."""
-    ids = pl.DataFrame({"sample_id": sorted(set(read_subset_npy(_file(folder, SAMPLE_IDS))))})
-    found = set(ids.filter(denylist.denied(ids))["sample_id"])
-    for path, column in _tables(folder, manifest).values():
-        compared = [name for name in pq.read_schema(path).names if name in (*COLUMNS[1:], "sha256")]
-        if compared:
-            rows = read_parquet(path, columns=[column, *compared]).rename({column: "sample_id"})
-            found.update(rows.filter(denylist.denied(rows))["sample_id"])
-    if (folder / CREDITS).is_file():
-        rows = unescaped(read_rows(_file(folder, CREDITS), empty_is_null=True))
+    found = set[str]()
+    for rows in _rows_that_tell(folder, manifest):
         found.update(rows.filter(denylist.denied(rows))["sample_id"])
     return found
+
+
+def _rows_that_tell(folder: Path, manifest: Mapping[str, Any]) -> Iterator[pl.DataFrame]:
+    """All that the export knows of samples and a denylist may know, part by part: sample_id and such columns."""
+    yield from counted_ids(listed_stretches(_file(folder, SAMPLE_IDS), folder))
+    for path, column in _tables(folder, manifest).values():
+        compared = [name for name in pq.read_schema(path).names if name in (*COLUMNS[1:], "sha256")]
+        for part in stretches(parquet_rows(path), PART_ROWS) if compared else ():
+            rows = scan_parquet(path).slice(part.start, PART_ROWS).select(column, *compared).collect()
+            yield rows.rename({column: "sample_id"})
+    if (folder / CREDITS).is_file():
+        yield unescaped(read_rows(_file(folder, CREDITS), empty_is_null=True))
 
 
 # -- taking out -------------------------------------------------------------------------------------------------------
@@ -177,16 +187,14 @@ def _found(folder: Path, manifest: Mapping[str, Any], denylist: Denylist) -> set
 
 def _rewrite(folder: Path, manifest: dict[str, Any], ids: Collection[str], flag: Mapping[str, Any]) -> None:
     taken, counts = set(ids), dict[str, int]()
-    listed = _add_missing(folder, manifest, taken)
+    listed = _add_missing(folder, taken)
     for name, (path, column) in _tables(folder, manifest).items():
         counts[name] = _filter_table(path, column, taken)
         counts[name.removesuffix(".parquet") + ".tar"] = counts[name]
     for name in (file["path"] for file in manifest["files"] if file["path"].endswith(".tar")):
         rewrite_tar(_file(folder, name), drop=lambda member, read: member.rpartition("/")[2].partition("-")[0] in taken)
         _edit(folder / name.replace(".tar", "_stats.json"), lambda stats: _stats(stats, counts[name]))  # noqa: B023
-    left = [one for one in read_subset_npy(folder / SAMPLE_IDS) if one not in taken]
-    with replacing(folder / SAMPLE_IDS) as temporary:
-        write_npy(temporary, [pack_uids(left)], UID_DTYPE)
+    samples, entries = _filter_ids(folder, ids)
     _edit(folder / "sizes.json", lambda sizes: {name: counts[name] for name in sizes})
     if (folder / CREDITS).is_file():
         manifest["credited"] = _filter_credits(folder / CREDITS, taken)
@@ -200,7 +208,7 @@ def _rewrite(folder: Path, manifest: dict[str, Any], ids: Collection[str], flag:
         write_text_atomically(card, text + note)
     names = [file["path"] for file in manifest["files"]]
     _edit(folder / "croissant.json", lambda content: _described(content, folder))
-    manifest["counts"] |= {"written": len(set(left)), "missing": listed.height, "entries": len(left)}
+    manifest["counts"] |= {"written": samples, "missing": listed.height, "entries": entries}
     manifest["subset"] |= {"missing": missing_counts(listed)}
     manifest["taken_down"] = {"samples": len(flag["sample_ids"]), "at": flag["flagged_at"]}
     manifest["files"] = [
@@ -215,20 +223,33 @@ def _rewrite(folder: Path, manifest: dict[str, Any], ids: Collection[str], flag:
     write_text_atomically(folder / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False))
 
 
-def _add_missing(folder: Path, manifest: Mapping[str, Any], taken: Collection[str]) -> pl.DataFrame:
-    """missing.tsv with the samples taken out, before the ids that say how often they counted."""
-    path, schema = folder / MISSING, pl.Schema(MISSING_SCHEMA)
-    before = pl.DataFrame(schema=schema)
+def _add_missing(folder: Path, taken: Collection[str]) -> FrameFile:
+    """missing.tsv with the samples taken out, before the ids that say how often they counted. Returns its rows."""
+    path, schema, is_taken = folder / MISSING, pl.Schema(MISSING_SCHEMA), pl.col("sample_id").is_in(list(taken))
+    before = NOTHING_MISSING
     if path.is_file():
-        before = pl.read_csv(path, separator="\t", schema=schema, quote_char=None, glob=False)
-    listed = pl.DataFrame({"sample_id": read_subset_npy(folder / SAMPLE_IDS)}, schema={"sample_id": pl.String})
-    new = listed.filter(
-        pl.col("sample_id").is_in(list(taken)), ~pl.col("sample_id").is_in(before["sample_id"].implode())
+        scan = pl.scan_csv(path, separator="\t", schema=schema, quote_char=None, glob=False)
+        before = FrameFile(itertools.chain(before.parts(), scan.collect_batches(maintain_order=True)))
+    known = pl.concat(part.filter(is_taken) for part in before.parts())["sample_id"]
+    listed = counted_ids(listed_stretches(folder / SAMPLE_IDS, folder))
+    new = (
+        part.filter(is_taken, ~pl.col("sample_id").is_in(known.implode())).with_columns(reason=_TAKEN_DOWN)
+        for part in listed
     )
-    counted = new.group_by("sample_id").agg(pl.len().cast(pl.Int64).alias("multiplicity"))
-    after = pl.concat([before, counted.with_columns(reason=pl.lit(f"dropped:{TAKEDOWN}"))]).sort("sample_id")
-    write_text_table(after, path)
+    after = FrameFile(sorted_stretches(itertools.chain(before.parts(), new), ["sample_id"], folder))
+    with replacing(path) as temporary:
+        write_text_parts(after.parts(), temporary, ".tsv")
     return after
+
+
+def _filter_ids(folder: Path, ids: Collection[str]) -> tuple[int, int]:
+    """Take ids out of the list. Returns how many are left, and how many entries."""
+    path = folder / SAMPLE_IDS
+    taken = pl.DataFrame({"sample_id": sorted(ids)}).select(uid_columns())
+    left = (part.join(taken, on=UID, how="anti", maintain_order="left").to_numpy() for part in listed_ids(path, folder))
+    with replacing(path) as temporary:
+        entries = write_npy(temporary, (packed_uids(part[:, 0], part[:, 1]) for part in left), UID_DTYPE)
+    return sum(part.height for part in counted_ids(npy_stretches(path))), entries
 
 
 def _filter_table(path: Path, column: str, taken: Collection[str]) -> int:

@@ -85,21 +85,23 @@ class SubsetSamples(Dataset[Any]):
     def __init__(self, subset: Subset, reading: Reading) -> None:
         check_columns(reading.columns, subset)
         self.name, self._process, self._reading = subset.name, os.getpid(), reading
-        self._root, missing = subset.ctx.store.root, [subset.missing]
+        self._root, detail = subset.ctx.store.root, pl.lit(None, pl.String).alias("detail")
+        lost = FrameFile(part.with_columns(detail) for part in subset.missing.parts())
 
         def found() -> Iterator[pl.DataFrame]:
             for part, unlocated in located(subset):
-                missing.append(unlocated)
+                lost.add(unlocated.select(list(lost.schema)))
                 yield part
 
         rows = FrameFile(found()) if reading.with_image else subset.rows
-        lost = pl.concat(missing, how="diagonal")
         self.missing = missing_counts(lost)  # reason → samples that are left out
-        errors = lost.filter(pl.col("reason") != f"dropped:{TAKEDOWN}")
-        if errors.height and reading.missing == "error":
-            first = "; ".join(": ".join(filter(None, row)) for row in errors.drop("multiplicity").head(SHOWN).rows())
+        errors = lost.height - self.missing.get(f"dropped:{TAKEDOWN}", 0)
+        if errors and reading.missing == "error":
+            shown = (part.filter(pl.col("reason") != f"dropped:{TAKEDOWN}").head(SHOWN) for part in lost.parts())
+            rows_shown = pl.concat(shown).head(SHOWN).drop("multiplicity").rows()
+            first = "; ".join(": ".join(filter(None, row)) for row in rows_shown)
             raise MissingSampleError(
-                f"{errors.height:,} of the {rows.height + lost.height:,} samples of {subset.name!r} are not where they "
+                f"{errors:,} of the {rows.height + lost.height:,} samples of {subset.name!r} are not where they "
                 f'were: {first}. Bring them back, or leave them out with missing="skip"'
             )
         if not rows.height:

@@ -28,8 +28,8 @@ _UNREADABLE = (OSError, pl.exceptions.PolarsError)  # of a file that is made aga
 
 
 def located(subset: Subset) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
-    """(rows with offset and length, samples whose image is not where it was: as `Subset.missing`, and a detail), part
-    by part."""
+    """(rows with offset and length, samples whose image is not where it was: as `Subset.missing`, with their place
+    and a detail), part by part."""
     ctx = subset.ctx
     with ctx.progress.task(f"{ctx.pool.name}: members of tars", subset.rows.height) as advance:
         for part in subset.rows.parts():
@@ -53,7 +53,7 @@ def _located(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     lost = marked.filter(pl.col("reason").is_not_null())
     return (
         marked.filter(pl.col("reason").is_null()).drop("reason", "detail"),
-        lost.select("sample_id", "multiplicity", "reason", "detail"),
+        lost.select("shard", "source_row", "sample_id", "multiplicity", "reason", "detail"),
     )
 
 
