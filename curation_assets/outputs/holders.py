@@ -1,5 +1,6 @@
 """What leaves a pool for people: exports, which are flagged and never rewritten, and thumbnails of `curate explore`."""
 
+import itertools
 import json
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -18,7 +19,7 @@ from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.file_hash import sha256_now
 from curation_assets.stores.manifest import utc_now
 from curation_assets.stores.shard_store import MANIFEST_FILE
-from curation_assets.stores.subsets import read_subset_npy
+from curation_assets.stores.subsets import listed_samples
 
 _ADVICE = "remove it: what it names is found again by `curate takedown apply`"
 EXPORT_FLAG = "TAKEDOWN.json"  # in the folder of an export that holds a sample taken down since
@@ -56,9 +57,11 @@ def flag_exports(home: Path, takedown: Takedown) -> list[dict[str, Any]]:
         folder, subset = Path(record.folder), Path(record.subset)
         if not folder.is_dir() and not record.pushed:
             continue
-        holds = sorted(ids & set(read_subset_npy(subset))) if subset.is_file() else sorted(ids)
+        is_listed = subset.is_file()
+        found = (ids.intersection(part["sample_id"]) for part in listed_samples(subset)) if is_listed else [ids]
+        holds = sorted(set().union(*found))
         if holds:
-            flag = {"sample_ids": holds, "flagged_at": utc_now(), "is_certain": subset.is_file()}
+            flag = {"sample_ids": holds, "flagged_at": utc_now(), "is_certain": is_listed}
             if folder.is_dir():
                 write_text_atomically(folder / EXPORT_FLAG, json.dumps({**record.to_dict(), **flag}, indent=1))
             copies = {"pushed": list(record.pushed)} if record.pushed else {}
@@ -76,7 +79,8 @@ def flag_denied(home: Path) -> list[str]:
         if path.parent.is_dir() and Path(record.subset).is_file():
             before = read_json(path, dict, advice=_ADVICE) if path.is_file() else {}
             known = set(before.get("sample_ids", ()))
-            new = {one for one in {*read_subset_npy(Path(record.subset))} - known if denylist.has("uid", one)}
+            listed = itertools.chain.from_iterable(part["sample_id"] for part in listed_samples(Path(record.subset)))
+            new = {one for one in listed if denylist.has("uid", one)} - known
             if new:
                 flag = {"sample_ids": sorted(known | new), "flagged_at": utc_now(), "is_certain": True}
                 write_text_atomically(path, json.dumps({**record.to_dict(), **flag}, indent=1))

@@ -7,6 +7,7 @@ row is a reason to stop.
 import json
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -65,6 +66,23 @@ def read_sound_rows(
     except UnicodeError as error:
         raise _refusal(path, suffix, str(error), text.encoding) from error
     raise ValueError(f"{path}: expected .tsv, .csv, .parquet, .jsonl or a tab-separated .txt")
+
+
+def sound_parts(path: Path, suffix: str) -> Iterator[pl.DataFrame]:
+    """`read_sound_rows` of a csv, tsv or jsonl file part by part, a part without rows first, always with ROW_REASON.
+
+    Raises as it; that most rows have another encoding, or none is an object, after the last part.
+    """
+    text, undecoded, rows = TextFormat(), 0, 0
+    refusal = _refusal(path, suffix, f"most of its rows are not {text.encoding}", text.encoding)
+    try:
+        parts = _json_parts(path, text.encoding) if suffix == ".jsonl" else _text_parts(path, None, text, suffix=suffix)
+        for frame, reasons in parts:
+            undecoded, rows = undecoded + _undecoded(reasons), rows + len(reasons)
+            yield _reasoned(frame, reasons)
+    except UnicodeError as error:
+        raise _refusal(path, suffix, str(error), text.encoding) from error
+    _check_encoding(undecoded, rows, refusal)
 
 
 def schema_of(path: Path, text: TextFormat | None = None) -> pl.Schema:
@@ -174,24 +192,39 @@ def _read_damaged(
     optional: Collection[str] = (),
 ) -> pl.DataFrame:
     """Rows with ROW_REASON, record by record. `refusal`: raised where most have another encoding."""
+    parts = list(_text_parts(path, columns, text, rows=rows, suffix=suffix, optional=optional))
+    reasons = [reason for _, of_part in parts for reason in of_part]
+    return _with_reasons(pl.concat(frame for frame, _ in parts), reasons, refusal)
+
+
+def _text_parts(
+    path: Path,
+    columns: Sequence[str] | None,
+    text: TextFormat,
+    *,
+    rows: int | None = None,
+    suffix: str | None = None,
+    optional: Collection[str] = (),
+) -> Iterator[tuple[pl.DataFrame, list[str | None]]]:
+    """Rows, empty cells as null, and why one cannot be read; a part without rows first."""
     dialect, names = _heading(path, text, suffix or table_suffix(path))
     chosen = names if columns is None else list(columns)
     positions = [names.index(name) for name in chosen]
     found = islice(records(path, dialect, len(names)), int(text.has_header), None)
     found = found if rows is None else islice(found, rows)
-    reasons: list[str | None] = []
-    parts: dict[str, list[pl.Series]] = {name: [] for name in chosen}
+    empty = [pl.when(pl.col(name) != "").then(pl.col(name)).alias(name) for name in chosen]
+    yield pl.DataFrame(schema=dict.fromkeys(chosen, pl.String)), []
     while chunk := list(islice(found, CHUNK)):
-        start, checked = len(reasons), [_checked(record, len(names), positions) for record in chunk]
-        reasons += [reason for reason, _ in checked]
+        checked = [_checked(record, len(names), positions) for record in chunk]
+        reasons = [reason for reason, _ in checked]
         cells_of = [
             [cells[position] if position < len(cells) else "" for _, cells in checked] for position in positions
         ]
-        for name, column in zip(chosen, cells_of, strict=True):
-            parts[name].append(_decoded_texts(name, column, reasons, start, name in optional))
-    frame = pl.DataFrame([_joined(name, parts[name]) for name in chosen])
-    empty = [pl.when(pl.col(name) != "").then(pl.col(name)).alias(name) for name in chosen]
-    return _with_reasons(frame.with_columns(empty), reasons, refusal)
+        series = [
+            _decoded_texts(name, column, reasons, name in optional)
+            for name, column in zip(chosen, cells_of, strict=True)
+        ]
+        yield pl.DataFrame(series).with_columns(empty), reasons
 
 
 def _joined(name: str, parts: Sequence[pl.Series]) -> pl.Series:
@@ -212,23 +245,34 @@ def _checked(record: Record, width: int, positions: Sequence[int]) -> tuple[str 
     return None, cells
 
 
-def _decoded_texts(name: str, cells: list[str], reasons: list[str | None], start: int, is_optional: bool) -> pl.Series:
+def _decoded_texts(name: str, cells: list[str], reasons: list[str | None], is_optional: bool) -> pl.Series:
     """A column's cells; null, with a reason of its row, for those in another encoding."""
     try:
         return pl.Series(name, cells, dtype=pl.String)
     except UnicodeEncodeError:
         kept = [cell if _is_decoded(cell) else None for cell in cells]
-        for number, cell in enumerate(kept, start):
+        for number, cell in enumerate(kept):
             if cell is None and not is_optional:
                 reasons[number] = f"cell_not_decodable:{name}"
         return pl.Series(name, kept, dtype=pl.String)
 
 
 def _with_reasons(frame: pl.DataFrame, reasons: Sequence[str | None], refusal: ValueError) -> pl.DataFrame:
-    undecoded = sum(reason is not None and reason.startswith("cell_not_decodable") for reason in reasons)
-    if undecoded and undecoded >= WRONG_ENCODING * len(reasons):
+    _check_encoding(_undecoded(reasons), len(reasons), refusal)
+    return _reasoned(frame, reasons)
+
+
+def _reasoned(frame: pl.DataFrame, reasons: Sequence[str | None]) -> pl.DataFrame:
+    return pl.DataFrame([*frame.get_columns(), pl.Series(ROW_REASON, reasons, dtype=pl.String)])  # of no column, too
+
+
+def _undecoded(reasons: Sequence[str | None]) -> int:
+    return sum(reason is not None and reason.startswith("cell_not_decodable") for reason in reasons)
+
+
+def _check_encoding(undecoded: int, rows: int, refusal: ValueError) -> None:
+    if undecoded and undecoded >= WRONG_ENCODING * rows:
         raise refusal
-    return frame.with_columns(pl.Series(ROW_REASON, reasons, dtype=pl.String))
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
@@ -314,19 +358,46 @@ def _read_json_lines(
     chosen = list(_kinds_of(path, text.encoding)) if columns is None else list(columns)
     parts: dict[str, list[pl.Series | list[Any]]] = {name: [] for name in chosen}
     reasons: list[str | None] = []
-    none = [None] * len(chosen)
-    found = islice(_objects(path, text.encoding), rows)
-    while chunk := [
-        (line, None if row is None else [row.get(name) for name in chosen]) for line, row in islice(found, CHUNK)
-    ]:
-        reasons += [None if cells is not None else f"json_malformed:line_{line}" for line, cells in chunk]
-        for name, column in zip(chosen, zip(*(cells or none for _, cells in chunk), strict=True), strict=True):
-            parts[name].append(_packed(name, list(column)))
+    for cells_of, of_chunk in _json_chunks(path, chosen, text.encoding, rows):
+        reasons += of_chunk
+        for name, column in zip(chosen, cells_of, strict=True):
+            parts[name].append(_packed(name, column))
     if reasons and all(reasons) and rows is None:
-        raise _refusal(path, ".jsonl", f'none of its {len(reasons)} lines is an object such as {{"caption": "a dog"}}')
+        raise _no_objects(path, len(reasons))
     series = [_unified(name, parts[name], reasons, name in optional, columns is not None) for name in chosen]
     refusal = _refusal(path, ".jsonl", f"most of its rows are not {text.encoding}", text.encoding)
     return _with_reasons(pl.DataFrame(series), reasons, refusal)
+
+
+def _no_objects(path: Path, lines: int) -> ValueError:
+    return _refusal(path, ".jsonl", f'none of its {lines} lines is an object such as {{"caption": "a dog"}}')
+
+
+def _json_chunks(
+    path: Path, chosen: Sequence[str], encoding: str, rows: int | None = None
+) -> Iterator[tuple[list[list[Any]], list[str | None]]]:
+    """(cells of each column, why a line is no object), some lines after the other."""
+    found, none = islice(_objects(path, encoding), rows), [None] * len(chosen)
+    while chunk := [
+        (line, None if row is None else [row.get(name) for name in chosen]) for line, row in islice(found, CHUNK)
+    ]:
+        reasons = [None if cells is not None else f"json_malformed:line_{line}" for line, cells in chunk]
+        yield [list(column) for column in zip(*(cells or none for _, cells in chunk), strict=True)], reasons
+
+
+def _json_parts(path: Path, encoding: str) -> Iterator[tuple[pl.DataFrame, list[str | None]]]:
+    """As `_text_parts`: a column is what all its cells are in the whole file."""
+    kinds, lines, are_all = _kinds_of(path, encoding), 0, True
+    yield pl.DataFrame(schema=dict.fromkeys(kinds, pl.String)), []
+    for cells_of, reasons in _json_chunks(path, list(kinds), encoding):
+        lines, are_all = lines + len(reasons), are_all and all(reasons)
+        series = [
+            _unified(name, [cells if len(known) > 1 else _packed(name, cells)], reasons, False, False, known)
+            for (name, known), cells in zip(kinds.items(), cells_of, strict=True)
+        ]
+        yield pl.DataFrame(series), reasons
+    if lines and are_all:
+        raise _no_objects(path, lines)
 
 
 def _packed(name: str, cells: list[Any]) -> pl.Series | list[Any]:
@@ -349,18 +420,23 @@ def _packed(name: str, cells: list[Any]) -> pl.Series | list[Any]:
 
 
 def _unified(
-    name: str, parts: Sequence[pl.Series | list[Any]], reasons: list[str | None], is_optional: bool, is_wanted: bool
+    name: str,
+    parts: Sequence[pl.Series | list[Any]],
+    reasons: list[str | None],
+    is_optional: bool,
+    is_wanted: bool,
+    whole: AbstractSet[Kind] | None = None,
 ) -> pl.Series:
-    """A column of all its parts, in the one type that they have together."""
+    """A column of all its parts, in the one type that they have together, or that cells of the kinds `whole` have."""
     packed = [part for part in parts if isinstance(part, pl.Series)]
     dtypes = {part.dtype for part in packed if part.null_count() < len(part)}
     numbers = {pl.Int64(), pl.Float64()}
     if len(packed) == len(parts) and (len(dtypes) <= 1 or dtypes <= numbers):
         dtype = next(iter(dtypes), pl.String()) if len(dtypes) <= 1 else pl.Float64()
         return _joined(name, [part.cast(dtype) if part.dtype in numbers else _empty_as(part, dtype) for part in packed])
-    cells = [cell for part in parts for cell in part]
+    cells = [cell for part in parts for cell in (part.to_list() if isinstance(part, pl.Series) else part)]
     kinds = list(map(_kind, cells))
-    there = set(kinds) - {None}
+    there: AbstractSet[Kind | None] = set(kinds) - {None} if whole is None else whole
     if there <= {"number"}:
         return pl.Series(name, cells, dtype=pl.Float64, strict=False).fill_nan(None)
     if not is_wanted and not there & {"text", "texts"}:  # objects, lists of numbers: as polars takes them

@@ -9,52 +9,76 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from curation_assets.numeric.identity import UID_DTYPE, pack_uids, packed_uids, sample_id_from, unpack_uids
+from curation_assets.numeric.identity import UID_DTYPE, pack_uids, packed_uids, sample_id_from
 from curation_assets.numeric.sorting import stretches
 from curation_assets.stores.arrays import load_npy, npy_stretches, write_npy
 from curation_assets.stores.atomic import replacing
 from curation_assets.stores.columns import uid_texts
 from curation_assets.stores.external_sort import sorted_stretches
 from curation_assets.stores.parquet import parquet_rows, scan_parquet, write_as_frame
-from curation_assets.stores.text_tables import read_lines, read_rows
+from curation_assets.stores.text_tables import each_line, read_lines, read_parts, read_rows
 
-PART_ROWS = 1_000_000  # of a file of ids that are read at once
+PART_ROWS = 1_000_000  # of a file of ids that are read at once,
+TEXT_ROWS = 1 << 16  # of one whose ids are Python's texts
 ID_COLUMNS = ("sample_id", "uid")
 ID_SUFFIXES = (".npy", ".parquet", ".csv", ".tsv", ".jsonl", ".txt")
 
 
-def read_subset(path: Path) -> list[str]:
-    """The ids of a file that lists samples, sorted, each as often as it is listed (or as its `multiplicity` says).
+def listed_ids(path: Path, folder: Path) -> Iterator[pl.DataFrame]:
+    """The ids of a file that lists samples, sorted, part by part, each as often as it is listed (or as its
+    `multiplicity` says): uid_high, uid_low. What is not sorted is sorted in `folder`.
 
-    A .npy as `read_subset_npy`; a .parquet, .csv, .tsv or .jsonl with a column sample_id (or uid), and perhaps
-    multiplicity; a .txt with an id per line. Ids may be in upper case, with the dashes of a UUID, and in Parquet 16
-    bytes. Raises ValueError that names the first cell that is none, FileNotFoundError for no file.
+    A .npy is DataComp's u8,u8, sorted, or of texts; a .parquet, .csv, .tsv or .jsonl has a column sample_id (or uid),
+    and perhaps multiplicity; a .txt has an id per line. Ids may be in upper case, with the dashes of a UUID, and in
+    Parquet 16 bytes. Raises ValueError that names the first cell that is none, FileNotFoundError for no file.
     """
     if not path.is_file():
         raise FileNotFoundError(f"no file {path}")
-    suffix = path.suffix.lower()
+    yield _halves(np.zeros(0, dtype=UID_DTYPE))
+    if path.suffix.lower() == ".npy" and _is_packed(path):
+        last = np.zeros(0, dtype=UID_DTYPE)
+        for part in npy_stretches(path, PART_ROWS):
+            packed = part.astype(UID_DTYPE)
+            _check_sorted(path, np.concatenate([last, packed]))
+            last = packed[-1:]
+            yield _halves(packed)
+    else:
+        parts = (_halves(pack_uids(ids)) for ids in _ids_in_parts(path, path.suffix.lower()))
+        yield from sorted_stretches(parts, ["uid_high", "uid_low"], folder)
+
+
+def _ids_in_parts(path: Path, suffix: str) -> Iterator[list[str]]:
+    """The ids of a file, in any order."""
     if suffix == ".npy":
-        return read_subset_npy(path)
-    if suffix == ".txt":
-        try:
-            return sorted(_checked(path, "line", enumerate(read_lines(path), 1)))
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{path} is no text: {error}") from error
-    if suffix in ID_SUFFIXES:
-        return _ids_of_table(path, read_rows(path, suffix=suffix))
-    raise ValueError(f"{path}: ids are read from {', '.join(ID_SUFFIXES)}")
+        cells = enumerate(itertools.chain.from_iterable(part.tolist() for part in npy_stretches(path, TEXT_ROWS)))
+        yield from _checked_in_parts(path, "entry", cells)
+    elif suffix == ".txt":
+        yield from _checked_in_parts(path, "line", enumerate(each_line(path), 1))
+    elif suffix == ".parquet":
+        read_rows(path, rows=0, suffix=suffix)  # refuses a damaged file
+        for part in stretches(parquet_rows(path), PART_ROWS):
+            yield _ids_of_table(path, scan_parquet(path).slice(part.start, PART_ROWS).collect(), part.start)
+    elif suffix in ID_SUFFIXES:
+        first = 0
+        for rows in read_parts(path, suffix):
+            yield _ids_of_table(path, rows, first)
+            first += rows.height
+    else:
+        raise ValueError(f"{path}: ids are read from {', '.join(ID_SUFFIXES)}")
 
 
-def read_subset_npy(path: Path) -> list[str]:
-    """The sorted ids of a .npy, repeats kept: DataComp's u8,u8, or texts. Raises ValueError for anything else."""
-    loaded = load_npy(path)
-    if loaded.ndim == 1 and loaded.dtype.kind in "US":
-        return sorted(_checked(path, "entry", enumerate(loaded.tolist())))
-    if loaded.ndim != 1 or loaded.dtype.newbyteorder("<") != UID_DTYPE:
-        raise ValueError(f"{path}: expected one axis of dtype u8,u8, got {loaded.dtype} with shape {loaded.shape}")
-    packed = loaded.astype(UID_DTYPE)
-    _check_sorted(path, packed)
-    return unpack_uids(packed)
+def _is_packed(path: Path) -> bool:
+    """Whether a .npy is one axis of u8,u8, and not of texts. Raises ValueError for anything else."""
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError, OSError):
+        array = None
+    array = array if isinstance(array, np.ndarray) else load_npy(path)
+    if array.ndim == 1 and array.dtype.kind in "US":
+        return False
+    if array.ndim != 1 or array.dtype.newbyteorder("<") != UID_DTYPE:
+        raise ValueError(f"{path}: expected one axis of dtype u8,u8, got {array.dtype} with shape {array.shape}")
+    return True
 
 
 def _check_sorted(path: Path, packed: np.ndarray) -> None:
@@ -63,54 +87,26 @@ def _check_sorted(path: Path, packed: np.ndarray) -> None:
         raise ValueError(f"{path}: ids must be sorted as unsigned pairs; resharders search them by bisection")
 
 
-def listed_ids(path: Path, folder: Path) -> Iterator[pl.DataFrame]:
-    """The ids of a file as `read_subset` takes it, sorted, part by part, repeats among them: uid_high, uid_low.
-
-    A .npy of u8,u8 and a .parquet are not held in memory: the rows of the latter are sorted in `folder`. Raises as
-    `read_subset`.
-    """
-    yield _halves(np.zeros(0, dtype=UID_DTYPE))
-    suffix = path.suffix.lower()
-    if suffix == ".npy" and _is_packed(path):
-        last = np.zeros(0, dtype=UID_DTYPE)
-        for part in npy_stretches(path, PART_ROWS):
-            _check_sorted(path, np.concatenate([last, part]))
-            last = part[-1:]
-            yield _halves(part)
-    elif suffix == ".parquet" and path.is_file():
-        read_rows(path, rows=0, suffix=suffix)  # refuses a damaged file
-        parts = (
-            pack_uids(_ids_of_table(path, scan_parquet(path).slice(part.start, PART_ROWS).collect(), part.start))
-            for part in stretches(parquet_rows(path), PART_ROWS)
-        )
-        yield from sorted_stretches(map(_halves, parts), ["uid_high", "uid_low"], folder)
-    else:
-        yield _halves(pack_uids(read_subset(path)))
-
-
 def listed_stretches(path: Path, folder: Path) -> Iterator[np.ndarray]:
     """`listed_ids` as sorted u8,u8, (n,) each."""
     parts = (part.to_numpy() for part in listed_ids(path, folder))
     return (packed_uids(part[:, 0], part[:, 1]) for part in parts)
 
 
+def listed_samples(path: Path) -> Iterator[pl.DataFrame]:
+    """Each sample that a .npy of an export lists (sample_id) and how often (multiplicity), sorted. Raises as
+    `listed_ids`."""
+    return counted_ids(listed_stretches(path, path.parent))
+
+
 def packed_ids(path: Path) -> np.ndarray:
-    """All of them as u8,u8, 16 bytes an entry. Raises as `read_subset`."""
+    """All of them as u8,u8, 16 bytes an entry. Raises as `listed_ids`."""
     with tempfile.TemporaryDirectory(prefix="ids-", ignore_cleanup_errors=True) as scratch:
         return np.concatenate(list(listed_stretches(path, Path(scratch))))
 
 
 def _halves(packed: np.ndarray) -> pl.DataFrame:
     return pl.DataFrame({"uid_high": packed["f0"], "uid_low": packed["f1"]})
-
-
-def _is_packed(path: Path) -> bool:
-    """Whether a .npy is one axis of u8,u8. False for what is none: `read_subset` refuses it."""
-    try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError, OSError):
-        return False
-    return isinstance(array, np.ndarray) and array.ndim == 1 and array.dtype == UID_DTYPE
 
 
 def write_sorted_subset(npy: Path, parquet: Path, stretches: Iterable[np.ndarray]) -> int:
@@ -177,7 +173,12 @@ def _ids_of_table(path: Path, table: pl.DataFrame, first: int = 0) -> list[str]:
                 f"{path}: multiplicity must be whole numbers of at least 1, got {given[row]!r} in row {first + row}"
             )
         ids = np.repeat(np.array(ids, dtype=object), counts.cast(pl.Int64).to_numpy()).tolist()
-    return sorted(ids)
+    return ids
+
+
+def _checked_in_parts(path: Path, place: str, cells: Iterator[tuple[int, object]]) -> Iterator[list[str]]:
+    while part := list(itertools.islice(cells, TEXT_ROWS)):
+        yield _checked(path, place, part)
 
 
 def _checked(path: Path, place: str, cells: Iterable[tuple[int, object]]) -> list[str]:

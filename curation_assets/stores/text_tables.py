@@ -6,14 +6,14 @@ be one (OWASP, CSV injection). Such a cell is written with an apostrophe before 
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
 import polars as pl
 
 from curation_assets.numeric.caption_benchmark import WORD_COLUMNS
-from curation_assets.stores.damaged_tables import ROW_REASON, read_sound_rows
+from curation_assets.stores.damaged_tables import ROW_REASON, read_sound_rows, sound_parts
 from curation_assets.stores.text_format import MAX_LINE, TextFormat, lines_of, table_suffix
 
 TEXT_KEYS = ("caption", "word", "text")
@@ -46,14 +46,34 @@ def read_rows(
     if ROW_REASON in table.columns:
         wrong = table[ROW_REASON].drop_nulls()
         if len(wrong):
-            raise ValueError(
-                f"{path} cannot be read as {suffix[1:]}: {len(wrong)} of its {table.height} rows are damaged, first "
-                f"{wrong[0]}; repair it or leave it out"
-            )
+            raise _damaged(path, suffix, len(wrong), table.height, wrong[0])
         table = table.drop(ROW_REASON)
     if empty_is_null or suffix not in TEXT_SUFFIXES:
         return table
     return table.with_columns(pl.col(pl.String).fill_null(""))
+
+
+def read_parts(path: Path, suffix: str, *, empty_is_null: bool = False) -> Iterator[pl.DataFrame]:
+    """`read_rows` of a csv, tsv or jsonl file, part by part, one at least. Raises after the last part, and gives none
+    from the first on that has a damaged row.
+    """
+    count = damaged = 0
+    first = ""
+    for part in sound_parts(path, suffix):
+        wrong, count = part[ROW_REASON].drop_nulls(), count + part.height
+        first, damaged = first or next(iter(wrong), ""), damaged + len(wrong)
+        if not damaged:
+            is_text = suffix in TEXT_SUFFIXES and not empty_is_null
+            yield part.drop(ROW_REASON).with_columns(pl.col(pl.String).fill_null("") if is_text else [])
+    if damaged:
+        raise _damaged(path, suffix, damaged, count, first)
+
+
+def _damaged(path: Path, suffix: str, damaged: int, count: int, first: str) -> ValueError:
+    return ValueError(
+        f"{path} cannot be read as {suffix[1:]}: {damaged} of its {count} rows are damaged, first {first}; repair it "
+        "or leave it out"
+    )
 
 
 def escaped(table: pl.DataFrame) -> pl.DataFrame:
@@ -123,19 +143,22 @@ def write_text_parts(parts: Iterable[pl.DataFrame], path: Path, suffix: str, *, 
 
 
 def read_lines(path: Path) -> list[str]:
+    """All of `each_line`."""
+    return list(each_line(path))
+
+
+def each_line(path: Path) -> Iterator[str]:
     """Lines of a text file without their ends (LF, CRLF or CR) and its byte order mark; other separators belong to the
     text. Raises ValueError for a file that is not UTF-8 (or, with its mark, UTF-16).
     """
     try:
-        lines = []
         for number, line in enumerate(lines_of(path), start=1):
             if line is None:
                 raise ValueError(f"{path}, line {number}: longer than {MAX_LINE >> 20} million characters; cut it")
             line.encode()  # undecodable bytes are lone surrogates
-            lines.append(line[:-1].removesuffix("\r"))
+            yield line[:-1].removesuffix("\r")
     except UnicodeError as error:
         raise ValueError(f"{path} is not UTF-8: {error}; write it in UTF-8") from error
-    return lines
 
 
 def read_table(path: Path) -> pl.DataFrame:

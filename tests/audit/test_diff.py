@@ -46,7 +46,8 @@ from curation_assets.selection.policy import Policy, Prefilter, load_policy, pol
 from curation_assets.selection.ranges import whole_pool
 from curation_assets.selection.rows import PoolRows
 from curation_assets.stores.shard_store import ShardStore
-from curation_assets.stores.subsets import read_subset, write_sorted_subset
+from curation_assets.stores.subsets import write_sorted_subset
+from tests.support.id_lists import read_subset
 from tests.support.lineage_pools import (
     bring_up_to_date,
     finished_photos,

@@ -31,7 +31,7 @@ from curation_assets.evaluation.models.open_clip_training import (
 from curation_assets.flow.context import PoolContext
 from curation_assets.outputs.exports.webdataset import write_training_tars
 from curation_assets.stores.images import tar_index
-from curation_assets.stores.subsets import read_subset_npy
+from tests.support.id_lists import read_subset
 from tests.support.lineage_pools import finished_photos
 from tests.support.tiny_models import profile_of
 
@@ -60,7 +60,7 @@ def test_an_id_listed_m_times_is_in_the_training_tars_m_times(ctx: PoolContext, 
     assert [tar.name for tar in tars] == ["00000000.tar", "00000001.tar", "00000002.tar"]
     keys = [one["__key__"] for one in wds.WebDataset([str(tar) for tar in tars], shardshuffle=False)]
     assert len(keys) == len(set(keys)) == 45 + REPEATED
-    ids = read_subset_npy(tars[0].parent / "sample_ids.npy")
+    ids = read_subset(tars[0].parent / "sample_ids.npy")
     (most,) = {sample_id for sample_id in ids if ids.count(sample_id) > 1}
     assert sorted(key for key in keys if key.startswith(most)) == [f"{most}-{copy}" for copy in range(REPEATED)]
     with pytest.raises(ValueError, match="32 lower-case hex digits, got 'abc'"):

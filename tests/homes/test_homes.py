@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from curation_assets.cli import app
 from curation_assets.core.settings import load_settings
 from curation_assets.flow.context import PoolContext
-from curation_assets.stores.subsets import read_subset
 from tests.homes.make import write_tar
+from tests.support.id_lists import read_subset
 
 HOMES = sorted(Path(__file__).parent.glob("*.tar.xz"))
 POLICIES = ("icc", "random")

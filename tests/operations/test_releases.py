@@ -51,7 +51,7 @@ from curation_assets.stores.releases import (
     read_release,
     release_folder,
 )
-from curation_assets.stores.subsets import read_subset_npy
+from tests.support.id_lists import read_subset
 from tests.support.lineage_pools import (
     bring_up_to_date,
     caption_of,
@@ -86,7 +86,7 @@ def release_of(ctx: PoolContext, subset: str = "icc", name: str = "v1") -> Relea
 
 
 def ids_of(release: Release) -> list[str]:
-    return read_subset_npy(release.folder / SUBSET_NPY)
+    return read_subset(release.folder / SUBSET_NPY)
 
 
 def bytes_of(folder: Path) -> dict[str, bytes]:
@@ -521,7 +521,7 @@ def test_exports_and_training_sets_take_a_release(ctx: PoolContext, tmp_path: Pa
     out = tmp_path / "out"
     shown = curate(ctx, "export", "hf", "--release", "v1", "--out", out)
     assert shown.exit_code == 0, shown.output
-    assert read_subset_npy(out / "sample_ids.npy") == frozen
+    assert read_subset(out / "sample_ids.npy") == frozen
     manifest = json.loads((out / "manifest.json").read_text())
     assert manifest["subset"]["release"] == "v1"
     assert manifest["subset"]["chosen_by"]["ledger_sha256"] == release.files[LEDGER_FILE]["sha256"]
@@ -529,7 +529,7 @@ def test_exports_and_training_sets_take_a_release(ctx: PoolContext, tmp_path: Pa
     assert "chosen by policy icc, release v1" in (out / "croissant.json").read_text()
     assert "one of them" in curate(ctx, "export", "npy", "icc", "--release", "v1", "--out", tmp_path / "x").output
     assert "one of them" in curate(ctx, "export", "npy", "--out", tmp_path / "x").output
-    assert read_subset_npy(_subset_file(ctx, "release:v1")) == frozen
+    assert read_subset(_subset_file(ctx, "release:v1")) == frozen
     withdraw(ctx.settings.home, "photos", frozen[:1])
     for again in (
         lambda: _subset_file(ctx, "release:v1"),

@@ -57,10 +57,10 @@ from curation_assets.stores.releases import list_releases
 from curation_assets.stores.saved_rows import SavedRows
 from curation_assets.stores.scrubbing import GONE
 from curation_assets.stores.shard_store import ShardStore
-from curation_assets.stores.subsets import read_subset_npy
 from curation_assets.stores.tar_writing import rewrite_tar
 from curation_assets.world.server import WorldServer, encode, planted, world_url, write_world_urls
 from tests.conftest import FinishedPool
+from tests.support.id_lists import read_subset
 from tests.support.killing import Killed, killed_at_rename
 from tests.support.lineage_pools import (
     OPTIONS,
@@ -374,7 +374,7 @@ def test_subsets_obey_before_anything_is_purged_and_exports_are_flagged(tmp_path
     ctx = finished_photos(tmp_path)
     settings = ctx.settings
     npy = ctx.store.folder_path("filtered/subsets") / "icc.npy"
-    kept = read_subset_npy(npy)
+    kept = read_subset(npy)
     exported = tmp_path / "exported"
     exported.mkdir()
     shutil.copy(npy, exported / "subset.npy")
@@ -384,7 +384,7 @@ def test_subsets_obey_before_anything_is_purged_and_exports_are_flagged(tmp_path
     contents = np.load(exported / "subset.npy")
     add_to_denylist(tmp_path, [("uid", kept[0])])
     bring_up_to_date(settings)
-    assert read_subset_npy(npy) == kept[1:]
+    assert read_subset(npy) == kept[1:]
     tables = tables_of(ctx)
     begun = begin_takedown(ctx, tables)
     assert begun is not None

@@ -37,9 +37,9 @@ from curation_assets.outputs.registry import ExportRecord, record_export, record
 from curation_assets.sources.declaration import add_pool, load_pool, save_pool
 from curation_assets.stores.denylist import Denylist, add_entries, add_to_denylist, normalised
 from curation_assets.stores.releases import list_releases
-from curation_assets.stores.subsets import read_subset, read_subset_npy
 from curation_assets.stores.takedown_feed import MAX_LINE, read_feed, write_feed
 from tests.support.hostile_sources import tar_bytes
+from tests.support.id_lists import read_subset
 from tests.support.killing import Killed, killed_at_rename
 from tests.support.lineage_pools import bring_up_to_date, finished_photos, jpeg
 
@@ -128,7 +128,7 @@ def test_who_holds_a_release_and_exports_follows_the_feed_and_a_second_time_chan
     assert len(left) == len(kept) - 3 > 0
     following = [one for one in list_releases(other) if one.withdrawn is None]
     assert [verify_release(one.folder) for one in following] == [[]]
-    assert read_subset_npy(following[0].folder / "subset.npy") == left
+    assert read_subset(following[0].folder / "subset.npy") == left
     mine = next(one for one in list_releases(home) if one.withdrawn is None)
     assert pl.read_parquet(following[0].ledger).equals(pl.read_parquet(mine.ledger))
     for folder in folders:
@@ -138,7 +138,7 @@ def test_who_holds_a_release_and_exports_follows_the_feed_and_a_second_time_chan
         assert content["subset"]["missing"] == {"dropped:takedown": 3}  # type: ignore[index]
         missing = pl.read_csv(folder / "missing.tsv", separator="\t")
         assert missing.rows() == [(one, 2, "dropped:takedown") for one in ids]
-        assert read_subset_npy(folder / "sample_ids.npy") == sorted([*left, *left])
+        assert read_subset(folder / "sample_ids.npy") == sorted([*left, *left])
         assert json.loads((folder / EXPORT_FLAG).read_text())["sample_ids"] == ids
     assert read_subset(tmp_path / "npy" / "sample_ids.parquet") == sorted([*left, *left])
     tars = [str(path) for path in sorted((tmp_path / "webdataset").glob("*.tar"))]
@@ -162,7 +162,7 @@ def test_who_holds_a_release_and_exports_follows_the_feed_and_a_second_time_chan
     held = bytes_of(*folders)
     assert not any(needle in data for needle in needles for name, data in held.items() if not name.endswith(".parquet"))
     assert sorted(json.loads((flagged / EXPORT_FLAG).read_text())["sample_ids"]) == ids
-    assert read_subset_npy(flagged / "sample_ids.npy") == kept, "an export that nobody names is flagged, not rewritten"
+    assert read_subset(flagged / "sample_ids.npy") == kept, "an export that nobody names is flagged, not rewritten"
 
     before = bytes_of(other, *folders, flagged)
     output = curate(*call)

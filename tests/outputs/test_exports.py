@@ -53,8 +53,8 @@ from curation_assets.stores.frame_file import FrameFile
 from curation_assets.stores.images import decode_image
 from curation_assets.stores.lease import PoolHeldError
 from curation_assets.stores.samples import SAMPLES_SCHEMA
-from curation_assets.stores.subsets import read_subset_npy
 from tests.support.hostile_sources import tar_bytes
+from tests.support.id_lists import read_subset
 from tests.support.ledgers import replay
 from tests.support.lineage_pools import (
     OPTIONS,
@@ -127,7 +127,7 @@ def test_webdataset_has_stable_keys_multiplicities_and_the_scored_bytes(ctx: Poo
         assert "." not in one["__key__"]
         assert one["txt"].decode() == output["caption"] == stored[output["uid"]]["caption"]
         assert hashlib.sha256(one["jpg"]).hexdigest() == output["sha256"] == stored[output["uid"]]["image_sha256"]
-    assert read_subset_npy(out / "sample_ids.npy") == sorted(i for i, n in counts.items() for _ in range(n))
+    assert read_subset(out / "sample_ids.npy") == sorted(i for i, n in counts.items() for _ in range(n))
     again = export_webdataset(subset, tmp_path / "again", max_samples=2)
     for tar in tars:
         assert tar.read_bytes() == (again / tar.name).read_bytes()
@@ -176,7 +176,7 @@ def test_the_flow_lists_keys_with_their_folder_up_to_the_first_dot(tmp_path: Pat
     tars = [str(tar) for tar in sorted((tmp_path / "tars").glob("*.tar"))]
     seen = wds.WebDataset(tars, shardshuffle=False).compose(allowed.samples)
     by_url = {row["url"]: row["sample_id"] for row in ctx.store.scan("raw/samples").collect().to_dicts()}
-    kept = read_subset_npy(subsets / "icc.npy")
+    kept = read_subset(subsets / "icc.npy")
     assert sorted(by_url[json.loads(one["json"])["url"]] for one in seen) == kept
     assert len(kept) == 4
     assert all(key.startswith("a.b/0000") for keys in allowed.multiplicity.values() for key in keys)
@@ -191,7 +191,7 @@ def test_what_was_taken_down_is_left_out_and_told_and_every_export_is_recorded(t
     add_to_denylist(home, [("uid", first), ("url", url)])  # not applied yet
     for name, export in (("tar", export_webdataset), ("hf", export_huggingface), ("npy", export_npy)):
         export(find_subset(ctx, "icc"), tmp_path / name)  # type: ignore[operator]
-        assert read_subset_npy(tmp_path / name / "sample_ids.npy") == others
+        assert read_subset(tmp_path / name / "sample_ids.npy") == others
         missing = read_missing(tmp_path / name)
         assert dict(missing.select("sample_id", "reason").iter_rows()) == dict.fromkeys(
             (first, second), "dropped:takedown"
@@ -475,7 +475,7 @@ def test_a_plain_list_of_ids_is_exported_and_compared(ctx: PoolContext, tmp_path
     ):
         run = CliRunner().invoke(app, [*map(str, command), *home], env={"COLUMNS": "200"})
         assert run.exit_code == 0, run.output
-    assert read_subset_npy(tmp_path / "out" / "sample_ids.npy") == ids
+    assert read_subset(tmp_path / "out" / "sample_ids.npy") == ids
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -570,7 +570,7 @@ def test_split_export_reads_back_as_the_parts_it_names(ctx: PoolContext, tmp_pat
         arguments += ["--home", str(ctx.settings.home), "--pool", "photos"]
         run = CliRunner().invoke(app, arguments)
         assert run.exit_code == 0, run.output
-        parts = {name: read_subset_npy(tmp_path / kind / name / "sample_ids.npy") for name in ("train", "validation")}
+        parts = {name: read_subset(tmp_path / kind / name / "sample_ids.npy") for name in ("train", "validation")}
         assert sorted(parts["train"] + parts["validation"]) == kept_ids(ctx, "icc")
         assert len(parts["validation"]) == 2
         content = manifest_of(tmp_path / kind / "validation")

@@ -25,8 +25,8 @@ from curation_assets.selection.fitted import load_recipe, load_recipes
 from curation_assets.sources.declaration import add_pool
 from curation_assets.stages.fused.fitted import rows_of
 from curation_assets.stores.denylist import add_to_denylist
-from curation_assets.stores.subsets import read_subset, read_subset_npy
 from curation_assets.world.pool import plant_pool, render
+from tests.support.id_lists import read_subset
 from tests.support.ledgers import replay
 from tests.support.scene_tars import write_pairs, write_scenes
 from tests.support.tiny_wordnet import write_wordnet
@@ -317,7 +317,7 @@ def test_the_order_of_shards_does_not_matter(pool: PoolContext) -> None:
 
 def test_multiplicities_reach_npy_parquet_and_tars(pool: PoolContext, tmp_path: Path) -> None:
     fit = pool.store.read("fused/clip_soft_cap_fit")
-    ids = read_subset_npy(pool.store.folder_path("filtered/subsets") / "clip_soft_cap.npy")
+    ids = read_subset(pool.store.folder_path("filtered/subsets") / "clip_soft_cap.npy")
     assert len(ids) == fit["budget"][0]
     assert len(set(ids)) < len(ids)
     assert read_subset(pool.store.folder_path("filtered/subsets") / "clip_soft_cap.parquet") == ids

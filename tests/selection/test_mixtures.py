@@ -24,7 +24,7 @@ from curation_assets.selection.kinds.concept_coverage import KIND as COVERAGE
 from curation_assets.selection.kinds.mix import licence_class
 from curation_assets.sources.declaration import add_pool
 from curation_assets.stages.fused.fitted import rows_of
-from curation_assets.stores.subsets import read_subset_npy
+from tests.support.id_lists import read_subset
 from tests.support.ledgers import replay
 
 NOUNS = ["dog", "kite", "city", "goose", "crowd"]
@@ -84,7 +84,7 @@ def facts(ctx: PoolContext) -> pl.DataFrame:
             ctx.store.scan(f"signals/{name}").select("sample_id", pl.col("value").alias(name)).collect(), on="sample_id"
         )
     for name in RECIPES:
-        ids = read_subset_npy(ctx.store.folder_path("filtered/subsets") / f"{name}.npy")
+        ids = read_subset(ctx.store.folder_path("filtered/subsets") / f"{name}.npy")
         times = pl.Series("sample_id", ids).value_counts(name=name).with_columns(pl.col(name).cast(pl.Int64))
         rows = rows.join(times, on="sample_id", how="left").with_columns(pl.col(name).fill_null(0))
     return rows

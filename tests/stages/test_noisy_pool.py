@@ -15,8 +15,8 @@ from curation_assets.methods import all_methods
 from curation_assets.numeric.metrics.separation import KINDS
 from curation_assets.sources.declaration import add_pool, load_pool
 from curation_assets.sources.noisy_photos import TRUTH, read_planted_truth, write_noisy_photos
-from curation_assets.stores.subsets import read_subset_npy
 from curation_assets.world.web_texts import noise_texts
+from tests.support.id_lists import read_subset
 from tests.support.noisy_photos import ALT_TEXTS, HELD_OUT, needs_photographs, write_scene_tar
 
 METHODS = ["personal_data", "conceptual_captions", "conceptual_captions_image", "datacomp_basic"]
@@ -52,7 +52,7 @@ def test_photographs_with_noise_go_through_the_whole_chain(tmp_path: Path) -> No
         is_kept = verdicts["verdict"] == "kept"
         assert (verdicts["reason"].is_null() == is_kept).all()
         kept = verdicts.filter(is_kept)
-        assert len(read_subset_npy(ctx.store.folder_path("filtered/subsets") / f"{policy}.npy")) == kept.height
+        assert len(read_subset(ctx.store.folder_path("filtered/subsets") / f"{policy}.npy")) == kept.height
         if policy != "datacomp_basic":
             assert kept.height == round(FRACTION * 120)
     of_kind = {kind: part for (kind,), part in joined_values(ctx, truth).group_by("kind")}

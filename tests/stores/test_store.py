@@ -35,13 +35,8 @@ from curation_assets.stores.columns import by_shard, coded_column, each_in_threa
 from curation_assets.stores.content_hash import frame_sha256
 from curation_assets.stores.manifest import Manifest
 from curation_assets.stores.shard_store import CorruptTableError, MissingInputError, MissingTableError, ShardStore
-from curation_assets.stores.subsets import (
-    ID_SUFFIXES,
-    read_subset,
-    read_subset_npy,
-    write_sorted_keys,
-    write_sorted_subset,
-)
+from curation_assets.stores.subsets import ID_SUFFIXES, write_sorted_keys, write_sorted_subset
+from tests.support.id_lists import read_subset
 from tests.support.killing import Killed, killed_at_rename
 
 SHARD_0, SHARD_1 = "toy-000000", "toy-000001"
@@ -645,7 +640,7 @@ def test_connections_to_pools_share_a_database_and_see_their_own_tables_alone(tm
 def test_subset_files_keep_multiplicities_and_answer_bisection(tmp_path: Path) -> None:
     wanted = ["f" * 32, IDS[1], IDS[1], IDS[0]]
     assert write_sorted_subset(tmp_path / "kept.npy", tmp_path / "kept.parquet", [pack_uids(wanted)]) == 4
-    assert read_subset_npy(tmp_path / "kept.npy") == sorted(wanted)
+    assert read_subset(tmp_path / "kept.npy") == sorted(wanted)
     # as the resharder does: find each sample of a shard by bisection, write it as often as it is listed
     listed = np.load(tmp_path / "kept.npy")
     for sample_id, copies in {IDS[1]: 2, "f" * 32: 1, IDS[2]: 0}.items():
@@ -658,10 +653,10 @@ def test_subset_files_keep_multiplicities_and_answer_bisection(tmp_path: Path) -
     assert (tmp_path / "keys.txt").read_text() == "000000.tar\tc\n000001.tar\ta\n000001.tar\tb\n"
     np.save(tmp_path / "unsorted.npy", listed[::-1])
     with pytest.raises(ValueError, match="sorted"):
-        read_subset_npy(tmp_path / "unsorted.npy")
+        read_subset(tmp_path / "unsorted.npy")
     np.save(tmp_path / "signed.npy", np.zeros(2, dtype="i8"))
     with pytest.raises(ValueError, match="u8,u8"):
-        read_subset_npy(tmp_path / "signed.npy")
+        read_subset(tmp_path / "signed.npy")
 
 
 def _listing(path: Path, ids: list[Any], counts: list[Any] | None) -> None:

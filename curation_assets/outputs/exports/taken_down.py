@@ -26,7 +26,7 @@ from curation_assets.outputs.exports.subset import MISSING_SCHEMA, NOTHING_MISSI
 from curation_assets.outputs.holders import EXPORT_FLAG
 from curation_assets.outputs.registry import SAMPLE_IDS, record_export, recorded_exports
 from curation_assets.selection.rows import UID, uid_columns
-from curation_assets.stores.arrays import npy_stretches, write_npy
+from curation_assets.stores.arrays import write_npy
 from curation_assets.stores.atomic import remove_all_stale, replacing, write_text_atomically
 from curation_assets.stores.denylist import COLUMNS, TAKEDOWN, Denylist
 from curation_assets.stores.external_sort import sorted_stretches
@@ -35,9 +35,9 @@ from curation_assets.stores.frame_file import FrameFile
 from curation_assets.stores.lease import filling_folder
 from curation_assets.stores.manifest import utc_now
 from curation_assets.stores.parquet import parquet_rows, scan_parquet
-from curation_assets.stores.subsets import PART_ROWS, counted_ids, listed_ids, listed_stretches
+from curation_assets.stores.subsets import PART_ROWS, listed_ids, listed_samples
 from curation_assets.stores.tar_writing import rewrite_tar
-from curation_assets.stores.text_tables import read_rows, unescaped, write_text_parts, write_text_table
+from curation_assets.stores.text_tables import read_parts, unescaped, write_text_parts
 
 _ADVICE = "name the folder of an export (webdataset, hf or npy), whole and as it was written"
 #: Formats that hold no image: writing them again takes seconds.
@@ -172,14 +172,14 @@ def _found(folder: Path, manifest: Mapping[str, Any], denylist: Denylist) -> set
 
 def _rows_that_tell(folder: Path, manifest: Mapping[str, Any]) -> Iterator[pl.DataFrame]:
     """All that the export knows of samples and a denylist may know, part by part: sample_id and such columns."""
-    yield from counted_ids(listed_stretches(_file(folder, SAMPLE_IDS), folder))
+    yield from listed_samples(_file(folder, SAMPLE_IDS))
     for path, column in _tables(folder, manifest).values():
         compared = [name for name in pq.read_schema(path).names if name in (*COLUMNS[1:], "sha256")]
         for part in stretches(parquet_rows(path), PART_ROWS) if compared else ():
             rows = scan_parquet(path).slice(part.start, PART_ROWS).select(column, *compared).collect()
             yield rows.rename({column: "sample_id"})
     if (folder / CREDITS).is_file():
-        yield unescaped(read_rows(_file(folder, CREDITS), empty_is_null=True))
+        yield from map(unescaped, read_parts(_file(folder, CREDITS), ".csv", empty_is_null=True))
 
 
 # -- taking out -------------------------------------------------------------------------------------------------------
@@ -231,7 +231,7 @@ def _add_missing(folder: Path, taken: Collection[str]) -> FrameFile:
         scan = pl.scan_csv(path, separator="\t", schema=schema, quote_char=None, glob=False)
         before = FrameFile(itertools.chain(before.parts(), scan.collect_batches(maintain_order=True)))
     known = pl.concat(part.filter(is_taken) for part in before.parts())["sample_id"]
-    listed = counted_ids(listed_stretches(folder / SAMPLE_IDS, folder))
+    listed = listed_samples(folder / SAMPLE_IDS)
     new = (
         part.filter(is_taken, ~pl.col("sample_id").is_in(known.implode())).with_columns(reason=_TAKEN_DOWN)
         for part in listed
@@ -249,7 +249,7 @@ def _filter_ids(folder: Path, ids: Collection[str]) -> tuple[int, int]:
     left = (part.join(taken, on=UID, how="anti", maintain_order="left").to_numpy() for part in listed_ids(path, folder))
     with replacing(path) as temporary:
         entries = write_npy(temporary, (packed_uids(part[:, 0], part[:, 1]) for part in left), UID_DTYPE)
-    return sum(part.height for part in counted_ids(npy_stretches(path))), entries
+    return sum(part.height for part in listed_samples(path)), entries
 
 
 def _filter_table(path: Path, column: str, taken: Collection[str]) -> int:
@@ -270,11 +270,10 @@ def _filter_table(path: Path, column: str, taken: Collection[str]) -> int:
 
 
 def _filter_credits(path: Path, taken: Collection[str]) -> int:
-    rows = read_rows(path, empty_is_null=True)
-    kept = rows.filter(~pl.col("sample_id").is_in(list(taken)))
+    is_taken = pl.col("sample_id").is_in(list(taken))
+    kept = (rows.filter(~is_taken) for rows in read_parts(path, ".csv", empty_is_null=True))
     with replacing(path) as temporary:
-        write_text_table(kept, temporary, raw=True, suffix=".csv")
-    return kept.height
+        return write_text_parts(kept, temporary, ".csv", raw=True)
 
 
 def _edit(path: Path, change: Any) -> None:

@@ -15,7 +15,8 @@ from curation_assets.flow.graph import tables_of
 from curation_assets.numeric.identity import pack_uids
 from curation_assets.stores.catalog import rebuild_catalog
 from curation_assets.stores.shard_store import ShardStore
-from curation_assets.stores.subsets import read_subset, write_sorted_keys, write_sorted_subset
+from curation_assets.stores.subsets import write_sorted_keys, write_sorted_subset
+from tests.support.id_lists import read_subset
 from tests.support.lineage_pools import webdataset_pool
 from tests.support.small_disk import SmallDisk, small_disk, why_no_disk
 from tests.torture.outcome import Fault, Outcome
