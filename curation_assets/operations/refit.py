@@ -6,8 +6,10 @@ whole, with what will be removed, before anything is: a refit that was killed go
 """
 
 import functools
+import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,17 +23,21 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of
 from curation_assets.flow.graph import with_upstream
 from curation_assets.flow.table import Table
+from curation_assets.numeric.sorting import stretches
 from curation_assets.selection.rows import ROW_KEY
 from curation_assets.stages.filtered.tables import cut_of
 from curation_assets.stores.atomic import remove_path, replacing, write_text_atomically
+from curation_assets.stores.external_sort import key_ranges
+from curation_assets.stores.frame_file import FrameFile, in_batches
 from curation_assets.stores.manifest import utc_now
-from curation_assets.stores.parquet import read_parquet
+from curation_assets.stores.parquet import parquet_rows, scan_parquet, write_as_frame
 from curation_assets.stores.shard_store import MissingTableError
 
 REFITS_FOLDER = "recuts"  # relative to the pool's work folder
 BEFORE, REPORT = "before", "flips.json"  # of one refit; the report ends it
 _PLAN, _REMOVED = "refit.json", "removed"  # in BEFORE: what is refitted, and that the frozen tables are removed
 _ADVICE = "remove the folder of that refit, and run `curate run POOL --refit-cuts` again"
+ROWS = 1 << 18  # that are compared at once
 _COLUMNS = ["sample_id", *ROW_KEY, "verdict", "reason"]
 
 
@@ -70,8 +76,8 @@ def begin_refit(
     with replacing(refit.before) as draft:
         draft.mkdir()
         for name in chosen:
-            verdicts = ctx.store.scan(f"filtered/{name}").select(_COLUMNS).collect()
-            verdicts.write_parquet(draft / f"{name}.parquet", compression="zstd")
+            verdicts = ctx.store.scan(f"filtered/{name}").select(_COLUMNS)
+            verdicts.sink_parquet(draft / f"{name}.parquet", compression="zstd")
             (draft / f"{name}.json").write_text(json.dumps(cut_of(ctx, name).to_dict(), indent=1), encoding="utf-8")
         plan = {"policies": refit.policies, "tables": refit.tables}
         (draft / _PLAN).write_text(json.dumps(plan, indent=1), encoding="utf-8")
@@ -96,31 +102,41 @@ def frozen_upstream(tables: Mapping[str, Table], names: Sequence[str], *, with_f
 
 def finish_refit(ctx: PoolContext, refit: Refit) -> dict[str, Any]:
     """Write `flips.parquet` and `flips.json` into the refit's folder, after a run; return the content of the JSON."""
-    parts: list[pl.DataFrame] = []
+    changed: list[FrameFile] = []
     records: list[dict[str, Any]] = []
     for name in refit.policies:
-        before = read_parquet(refit.before / f"{name}.parquet")
-        after = ctx.store.scan(f"filtered/{name}").select(_COLUMNS).collect()
-        part = flips(before, after).select(pl.lit(name).alias("policy"), pl.all())
-        parts.append(part)
-        old = read_json(refit.before / f"{name}.json", dict, advice=_ADVICE)
+        record: Counter[str] = Counter(rows=0, kept_before=0, kept_after=0)
+        changed.append(FrameFile(_flips_of(ctx, refit, name, record)))
+        counts = changed[-1].lazy().group_by("before", "after").len("rows").collect(engine="streaming")
         records.append(
             {
                 "policy": name,
-                "rows": after.height,
-                "kept_before": int((before["verdict"] == "kept").sum()),
-                "kept_after": int((after["verdict"] == "kept").sum()),
-                "flips": part.group_by("before", "after").len("rows").sort("before", "after").to_dicts(),
-                "cut_before": old,
+                **record,
+                "flips": counts.sort("before", "after").to_dicts(),
+                "cut_before": read_json(refit.before / f"{name}.json", dict, advice=_ADVICE),
                 "cut_after": cut_of(ctx, name).to_dict(),
             }
         )
     report = {"pool": ctx.pool.name, "written_at": utc_now(), "policies": records}
     with replacing(refit.folder / "flips.parquet") as temporary:
-        pl.concat(parts).write_parquet(temporary, compression="zstd")
+        parts = itertools.chain.from_iterable(some.parts() for some in changed)
+        write_as_frame(temporary, parts, changed[0].schema, sum(some.height for some in changed))
     write_text_atomically(refit.folder / REPORT, json.dumps(report, indent=1))
     remove_path(refit.before)
     return report
+
+
+def _flips_of(ctx: PoolContext, refit: Refit, name: str, record: Counter[str]) -> Iterator[pl.DataFrame]:
+    """`flips` of a policy, some shards after the other; `record` takes its counts."""
+    path, table = refit.before / f"{name}.parquet", f"filtered/{name}"
+    before = (scan_parquet(path).slice(part.start, ROWS).collect() for part in stretches(parquet_rows(path), ROWS))
+    shards = ctx.store.partitions(table)
+    after = (ctx.store.scan(table, [shard]).select(_COLUMNS).collect() for shard in shards)
+    for old, new in key_ranges([before, in_batches(after, ROWS)], ["shard"]):
+        record["rows"] += new.height
+        record["kept_before"] += int((old["verdict"] == "kept").sum())
+        record["kept_after"] += int((new["verdict"] == "kept").sum())
+        yield flips(old, new).select(pl.lit(name).alias("policy"), pl.all())
 
 
 def flips(before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:

@@ -4,8 +4,11 @@ import itertools
 import json
 import os
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 
 import polars as pl
@@ -229,12 +232,15 @@ def test_a_refit_needs_known_policies_and_only_unfreezes_what_they_rest_on(tmp_p
 STATES = st.sampled_from(("kept", "dropped", "failed"))
 
 
-@given(st.lists(st.tuples(STATES, STATES, st.sampled_from(("both", "before", "after"))), max_size=12))
+@given(
+    st.lists(st.tuples(STATES, STATES, st.sampled_from(("both", "before", "after"))), max_size=14),
+    st.sampled_from([1, 3, 100]),
+)
 @settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
-def test_flips_are_the_rows_that_differ(rows: list[tuple[str, str, str]]) -> None:
+def test_flips_are_the_rows_that_differ(rows: list[tuple[str, str, str]], at_once: int) -> None:
     def frame(side: int, name: str) -> pl.DataFrame:
         output = [
-            {"sample_id": f"{i:032x}", "shard": "p-000000", "source_row": i, "verdict": row[side], "reason": None}
+            {"sample_id": f"{i:032x}", "shard": f"p-{i // 4:06d}", "source_row": i, "verdict": row[side]}
             for i, row in enumerate(rows)
             if row[2] in ("both", name)
         ]
@@ -242,9 +248,27 @@ def test_flips_are_the_rows_that_differ(rows: list[tuple[str, str, str]]) -> Non
         schema["source_row"] = pl.Int64
         return pl.DataFrame(output, schema=schema)
 
-    found = flips(frame(0, "before"), frame(1, "after"))
+    before, after = frame(0, "before"), frame(1, "after")
+    found = flips(before, after)
     expected = {i for i, (one, other, where) in enumerate(rows) if where != "both" or one != other}
     assert set(found["source_row"]) == expected
+    shards = sorted({*after["shard"], "p-000000"})
+    store = SimpleNamespace(
+        partitions=lambda table: shards, scan=lambda table, some: after.lazy().filter(pl.col("shard").is_in(some))
+    )
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(refit_module, "ROWS", at_once)
+        before.write_parquet(Path(folder) / "p.parquet")
+        refit: Any = SimpleNamespace(before=Path(folder))
+        ctx: Any = SimpleNamespace(store=store)
+        record: Counter[str] = Counter()
+        parts = list(refit_module._flips_of(ctx, refit, "p", record))
+    assert pl.concat(parts).drop("policy").equals(found)
+    assert record == Counter(
+        rows=after.height,
+        kept_before=(before["verdict"] == "kept").sum(),
+        kept_after=(after["verdict"] == "kept").sum(),
+    )
 
 
 def test_a_cut_survives_its_table(tmp_path: Path) -> None:

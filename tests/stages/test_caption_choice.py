@@ -69,6 +69,8 @@ def test_the_best_share_keeps_its_own_caption_and_others_the_best_they_have(pool
     assert violations(pool, tables_of(pool)[CHOSEN_CAPTION], "scenes-000000") == []
     rows = table(pool).drop_nulls("chosen_caption")
     threshold = pool.store.read(f"{CHOSEN_CAPTION}_cut")["threshold"][0]
+    scores = pool.store.scan("signals/clip_score").collect()["value"].drop_nulls()
+    assert threshold == np.quantile(scores.to_numpy(), 1 - 0.4)
     assert set(rows.filter(pl.col("value") >= threshold)["caption_source"]) == {"raw"}
     assert rows["caption_source"].str.starts_with("generated").any()
     for row in rows.iter_rows(named=True):

@@ -12,8 +12,10 @@ from curation_assets.core.table_names import CHOSEN_CAPTION, SAMPLES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Fit, Needs, Shown, Table
 from curation_assets.numeric.caption_choice import RAW, best_caption, caption_score
+from curation_assets.numeric.spread import spread
 from curation_assets.scoring.upstream import upstream_reason
 from curation_assets.stages.signals.options import CaptionChoice, SignalsOptions
+from curation_assets.stores.frame_file import FrameFile
 
 CUT = f"{CHOSEN_CAPTION}_cut"
 CAPTIONS_AT_ONCE = 256
@@ -61,12 +63,14 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
 
 
 def _cut(ctx: PoolContext, settings: CaptionChoice) -> pl.DataFrame:
-    values = ctx.store.scan("signals/clip_score").select("value").collect()["value"].drop_nulls().drop_nans().to_numpy()
-    if not len(values):
+    shards = ctx.store.partitions("signals/clip_score")
+    of_shards = (ctx.store.read("signals/clip_score", shard, ["value"]) for shard in shards)
+    values = FrameFile(part.drop_nulls().drop_nans() for part in of_shards)
+    if not values.height:
         raise ValueError(f"pool {ctx.pool.name!r}: no sample has a clip_score, so captions cannot be compared")
-    return pl.DataFrame(
-        {"threshold": [float(np.quantile(values, 1 - settings.raw_share))], "valued_count": len(values)}
-    )
+    share = [1 - settings.raw_share]
+    _, (threshold,) = spread(lambda: (part["value"].to_numpy() for part in values.parts()), values.height, share)
+    return pl.DataFrame({"threshold": [threshold], "valued_count": [values.height]})
 
 
 def _chosen(ctx: PoolContext, shard: str, settings: CaptionChoice, roles: tuple[str, ...]) -> pl.DataFrame:
