@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Required, TypedDict
 
 import numpy as np
 import torch
@@ -28,6 +28,17 @@ MOMENTS = ("exp_avg", "exp_avg_sq", "step", "momentum")  # AdamW's and Muon's st
 Progress = Callable[[int], None]
 #: Positions of one batch → its loss, a scalar with gradients.
 Loss = Callable[[Sequence[int]], torch.Tensor]
+
+
+class FitOptions(TypedDict, total=False):
+    """Of `fit`, what is chosen by whoever trains a model, whatever the model is."""
+
+    samples_seen: Required[int]
+    seed: Required[int]
+    checkpoint: Path | None
+    checkpoint_seconds: float
+    device: str
+    progress: Progress | None
 
 
 def fit(

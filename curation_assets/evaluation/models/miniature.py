@@ -9,8 +9,7 @@ Shapes: N samples, T patches, D feature width, M captions.
 import hashlib
 import itertools
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -26,8 +25,7 @@ from transformers import (
 from curation_assets.engines.addresses import local_folder, resolve_address
 from curation_assets.engines.batches import chunks, unique_texts
 from curation_assets.evaluation.models.fitting import (
-    CHECKPOINT_SECONDS,
-    Progress,
+    FitOptions,
     check_count,
     fit,
     seeded,
@@ -101,27 +99,21 @@ def train_captioner(
     features: np.ndarray,
     captions: Sequence[str],
     *,
-    seed: int,
-    samples_seen: int = 2_640,
     batch_size: int = 48,
     learning_rate: float = 1e-2,
-    tokenizer_folder: Path | None = None,
-    checkpoint: Path | None = None,
-    checkpoint_seconds: float = CHECKPOINT_SECONDS,
-    device: str = "cpu",
-    progress: Progress | None = None,
+    **options: Unpack[FitOptions],
 ) -> TrainedCaptioner:
     """Train a fresh two-layer decoder on (N, T, D) features and N captions for exactly `samples_seen` // `batch_size`
     steps.
 
     Muon for the weights of linear layers, AdamW for the rest; 5 % warm-up, cosine to zero; epochs without replacement;
-    `checkpoint` as in `fit`. Same arguments, same weights (one thread). Raises ValueError for unequal lengths, for less
+    `options` as in `fit`. Same arguments, same weights (one thread). Raises ValueError for unequal lengths, for less
     than one full batch of samples or of budget.
     """
     _check(features, captions, batch_size)
-    tokenizer = _tokenizer(tokenizer_folder)
+    tokenizer, device = _tokenizer(), options.get("device", "cpu")
     encoded = encode_captions(tokenizer, captions)
-    decoder = untrained_captioner(features.shape[2], tokenizer, seed).to(device).train()
+    decoder = untrained_captioner(features.shape[2], tokenizer, options["seed"]).to(device).train()
 
     def loss_of(batch: Sequence[int]) -> torch.Tensor:
         ids = pad_captions([encoded[i] for i in batch], tokenizer).to(device)  # (B, L)
@@ -132,15 +124,10 @@ def train_captioner(
         loss_of,
         count=len(captions),
         batch_size=batch_size,
-        samples_seen=samples_seen,
-        seed=seed,
         learning_rate=learning_rate,
         muon_ratio=CAPTIONER_MUON_RATIO,
-        made_from=None if checkpoint is None else _data_facts(features, captions),
-        checkpoint=checkpoint,
-        checkpoint_seconds=checkpoint_seconds,
-        device=device,
-        progress=progress,
+        made_from=None if options.get("checkpoint") is None else _data_facts(features, captions),
+        **options,
     )
     return TrainedCaptioner(decoder.eval(), tokenizer, device, losses)
 
@@ -149,15 +136,9 @@ def train_dual_encoder(
     features: np.ndarray,
     captions: Sequence[str],
     *,
-    seed: int,
-    samples_seen: int = 3_840,
     batch_size: int = 96,
     learning_rate: float = 3e-3,
-    tokenizer_folder: Path | None = None,
-    checkpoint: Path | None = None,
-    checkpoint_seconds: float = CHECKPOINT_SECONDS,
-    device: str = "cpu",
-    progress: Progress | None = None,
+    **options: Unpack[FitOptions],
 ) -> TrainedDualEncoder:
     """Train a fresh text tower and attention pool on (N, T, D) features and N captions for exactly
     `samples_seen` // `batch_size` steps.
@@ -166,9 +147,9 @@ def train_dual_encoder(
     other facts are those of `train_captioner`.
     """
     _check(features, captions, batch_size)
-    tokenizer = _tokenizer(tokenizer_folder)
+    tokenizer, device = _tokenizer(), options.get("device", "cpu")
     encoded = encode_captions(tokenizer, captions)
-    untrained = untrained_dual_encoder(features.shape[2], tokenizer, seed)
+    untrained = untrained_dual_encoder(features.shape[2], tokenizer, options["seed"])
     image_tower, text_tower = (tower.to(device).train() for tower in untrained)
     log_scale = new_log_scale(device)
 
@@ -185,15 +166,10 @@ def train_dual_encoder(
         loss_of,
         count=len(captions),
         batch_size=batch_size,
-        samples_seen=samples_seen,
-        seed=seed,
         learning_rate=learning_rate,
         muon_ratio=DUAL_ENCODER_MUON_RATIO,
-        made_from=None if checkpoint is None else _data_facts(features, captions),
-        checkpoint=checkpoint,
-        checkpoint_seconds=checkpoint_seconds,
-        device=device,
-        progress=progress,
+        made_from=None if options.get("checkpoint") is None else _data_facts(features, captions),
+        **options,
     )
     return TrainedDualEncoder(image_tower.eval(), text_tower.eval(), tokenizer, device, losses)
 
@@ -363,10 +339,8 @@ def _tensor(features: np.ndarray, positions: Sequence[int], device: str) -> torc
     return torch.from_numpy(features[np.asarray(positions)]).to(device=device, dtype=torch.float32)  # (B, T, D)
 
 
-def _tokenizer(folder: Path | None) -> Any:
-    return AutoTokenizer.from_pretrained(
-        folder or local_folder(resolve_address("embedded:clip")), local_files_only=True
-    )
+def _tokenizer() -> Any:
+    return AutoTokenizer.from_pretrained(local_folder(resolve_address("embedded:clip")), local_files_only=True)
 
 
 def _data_facts(features: np.ndarray, captions: Sequence[str]) -> dict[str, str]:

@@ -7,7 +7,7 @@ classes; everything else is one code path. Images are decoded when a batch needs
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import numpy as np
 import torch
@@ -27,8 +27,8 @@ from transformers import (
 from curation_assets.engines.addresses import local_folder, resolve_address
 from curation_assets.engines.batches import autocast, chunks, quiet_loading, unique_texts
 from curation_assets.evaluation.models.fitting import (
-    CHECKPOINT_SECONDS,
-    Progress,
+    FitOptions,
+    Loss,
     check_count,
     fit,
     seeded,
@@ -147,6 +147,22 @@ class _Trained:
     device: str = "cpu"
     losses: list[float] = field(default_factory=list)  # nats, one per step; empty for a model from a folder
 
+    def fit(
+        self, spec: PixelSpec, loss_of: Loss, captions: Sequence[str], images_digest: str, options: FitOptions
+    ) -> Self:
+        """This model, trained as `spec` says."""
+        names = ("batch_size", "learning_rate", "betas", "weight_decay", "warm_up_share")
+        self.losses = fit(
+            {"model": self.model},
+            loss_of,
+            count=len(captions),
+            made_from={"spec": asdict(spec), "captions": texts_digest(captions), "images": images_digest},
+            **{name: getattr(spec, name) for name in names},
+            **options,
+        )
+        self.model.eval()
+        return self
+
     def save(self, folder: Path) -> None:
         """Write a folder that `load` and transformers' from_pretrained read; safetensors.
 
@@ -244,25 +260,20 @@ def train_pixel_captioner(
     load: ImageLoader,
     captions: Sequence[str],
     *,
-    samples_seen: int,
-    seed: int,
     images_digest: str = "",
-    checkpoint: Path | None = None,
-    checkpoint_seconds: float = CHECKPOINT_SECONDS,
-    device: str = "cpu",
-    progress: Progress | None = None,
+    **options: Unpack[FitOptions],
 ) -> PixelCaptioner:
     """Train a captioner on N captions and the images that `load` gives for positions in range(N).
 
-    Cross-entropy of the next token, budget and checkpoint as in `fit`; mixed precision (bfloat16) on a GPU. A sample
+    Cross-entropy of the next token, `options` as in `fit`; mixed precision (bfloat16) on a GPU. A sample
     that counts several times stands several times in `captions`. `images_digest` tells the images from others with
     the same captions, so that a checkpoint of those is not taken up.
     Raises ValueError for less than one batch of samples or of budget, ModelUnavailableError where an address of `spec`
     cannot be fetched.
     """
     check_count(len(captions), spec.batch_size)
-    steps_of(samples_seen, spec.batch_size)
-    trained = untrained_pixel_captioner(spec, seed, device)
+    steps_of(options["samples_seen"], spec.batch_size)
+    trained = untrained_pixel_captioner(spec, options["seed"], options.get("device", "cpu"))
     model, tokenizer = trained.model.train(), trained.tokenizer
     if spec.gradient_checkpointing:
         model.encoder.gradient_checkpointing_enable()
@@ -272,29 +283,15 @@ def train_pixel_captioner(
     def loss_of(batch: Sequence[int]) -> torch.Tensor:
         inputs, targets = next_tokens([encoded[i] for i in batch], tokenizer.pad_token_id)  # (B, L), (B, L)
         pixels = trained._pixels(load, batch)
-        with _precision(device):
+        with _precision(trained.device):
             return model(
                 pixel_values=pixels,
-                decoder_input_ids=inputs.to(device),
-                labels=targets.to(device),
+                decoder_input_ids=inputs.to(trained.device),
+                labels=targets.to(trained.device),
                 use_cache=False,
             ).loss
 
-    trained.losses = fit(
-        {"model": model},
-        loss_of,
-        count=len(captions),
-        samples_seen=samples_seen,
-        seed=seed,
-        made_from={"spec": asdict(spec), "captions": texts_digest(captions), "images": images_digest},
-        checkpoint=checkpoint,
-        checkpoint_seconds=checkpoint_seconds,
-        device=device,
-        progress=progress,
-        **_optimisation(spec),
-    )
-    model.eval()
-    return trained
+    return trained.fit(spec, loss_of, captions, images_digest, options)
 
 
 def train_pixel_dual_encoder(
@@ -302,13 +299,8 @@ def train_pixel_dual_encoder(
     load: ImageLoader,
     captions: Sequence[str],
     *,
-    samples_seen: int,
-    seed: int,
     images_digest: str = "",
-    checkpoint: Path | None = None,
-    checkpoint_seconds: float = CHECKPOINT_SECONDS,
-    device: str = "cpu",
-    progress: Progress | None = None,
+    **options: Unpack[FitOptions],
 ) -> PixelDualEncoder:
     """Train a dual encoder on N captions and the images that `load` gives for positions in range(N).
 
@@ -316,8 +308,8 @@ def train_pixel_dual_encoder(
     `train_pixel_captioner`.
     """
     check_count(len(captions), spec.batch_size)
-    steps_of(samples_seen, spec.batch_size)
-    trained = untrained_pixel_dual_encoder(spec, seed, device)
+    steps_of(options["samples_seen"], spec.batch_size)
+    trained = untrained_pixel_dual_encoder(spec, options["seed"], options.get("device", "cpu"))
     model = trained.model.train()
     if spec.gradient_checkpointing:
         model.vision_model.gradient_checkpointing_enable()
@@ -328,21 +320,7 @@ def train_pixel_dual_encoder(
         texts = trained._texts([captions[i] for i in batch])  # (B, D)
         return contrastive_loss(images, texts, model.logit_scale)
 
-    trained.losses = fit(
-        {"model": model},
-        loss_of,
-        count=len(captions),
-        samples_seen=samples_seen,
-        seed=seed,
-        made_from={"spec": asdict(spec), "captions": texts_digest(captions), "images": images_digest},
-        checkpoint=checkpoint,
-        checkpoint_seconds=checkpoint_seconds,
-        device=device,
-        progress=progress,
-        **_optimisation(spec),
-    )
-    model.eval()
-    return trained
+    return trained.fit(spec, loss_of, captions, images_digest, options)
 
 
 def untrained_pixel_captioner(spec: CaptionerSpec, seed: int, device: str = "cpu") -> PixelCaptioner:
@@ -439,11 +417,6 @@ def _check_positions(spec: PixelSpec, language: Any) -> None:
     positions = language.config.max_position_embeddings
     if spec.max_tokens > positions:
         raise ValueError(f"max_tokens is {spec.max_tokens}, but the language model has {positions} positions; lower it")
-
-
-def _optimisation(spec: PixelSpec) -> dict[str, Any]:
-    names = ("batch_size", "learning_rate", "betas", "weight_decay", "warm_up_share")
-    return {name: getattr(spec, name) for name in names}
 
 
 def _precision(device: str) -> Any:
