@@ -154,10 +154,6 @@ def _ledger_folders(store: ShardStore) -> Iterator[Path]:
             yield folder.resolve()
 
 
-def _ledgers(folder: Path) -> list[Path]:
-    return sorted(folder.glob("*.parquet"))
-
-
 def _rows_of(path: Path, sample_id: str) -> pl.LazyFrame:
     """Row groups are chosen by their statistics, so that one is read."""
     high, low = to_u64_pair(sample_id)
@@ -166,7 +162,7 @@ def _rows_of(path: Path, sample_id: str) -> pl.LazyFrame:
 
 
 def _verdicts(folder: Path, sample_id: str) -> Iterator[dict[str, Any]]:
-    paths = [check_in_version(folder, path.name) for path in _ledgers(folder)]
+    paths = [check_in_version(folder, path.name) for path in sorted(folder.glob("*.parquet"))]
     made_by = cache(partial(_made_by, folder))  # the policies of one version share it
     for path, rows in zip(paths, pl.collect_all([_rows_of(path, sample_id) for path in paths]), strict=True):
         if rows.height:

@@ -4,7 +4,6 @@ import functools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated, Any
 
 import dagster as dg
@@ -12,7 +11,7 @@ from dagster.components.component_scaffolding import scaffold_component
 from dagster.components.utils.translation import TranslationFn, TranslationFnResolver
 from pydantic import BaseModel, ConfigDict, Field
 
-from curation_assets.core.settings import Settings, is_bucket_url, load_settings
+from curation_assets.core.settings import is_bucket_url, load_settings
 from curation_assets.core.validation import build, content_of
 from curation_assets.defs.assets import asset_key, observer_resource
 from curation_assets.defs.automation import backfill_sensor
@@ -122,7 +121,7 @@ class CurationPool(dg.Component, dg.Model, dg.Resolvable):
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """The package's own assets of the pool. Raises ValueError for a declaration that does not fit."""
-        settings = self._settings(context.project_root)
+        settings = load_settings(self.home if is_bucket_url(self.home) else context.project_root / self.home)
         open_home(settings.home)
         prefix: Any = {"asset_key_prefix": tuple(self.key_prefix)} if self.key_prefix else {}
         pool = keep_declared(settings, replace(self.pool, options=replace(self.pool.options, **prefix)))
@@ -135,9 +134,6 @@ class CurationPool(dg.Component, dg.Model, dg.Resolvable):
             sensors=[*(defs.sensors or ()), backfill_sensor(f"{pool.name}_scheduled_backfill", tables)],
             resources=_OBSERVER,
         )
-
-    def _settings(self, project: Path) -> Settings:
-        return load_settings(self.home if is_bucket_url(self.home) else project / self.home)
 
     def _shown(self, pool: Pool, spec: dg.AssetSpec) -> dg.AssetSpec:
         if self.translation is None:

@@ -104,7 +104,8 @@ class InstanceRecords(Holder):
             with engine.connect() as connection:
                 for column in columns:
                     for form, text in forms.items():
-                        if connection.execute(sa.select(column).where(_holds(column, form)).limit(1)).first():
+                        holds = column.contains(form, autoescape=True)
+                        if connection.execute(sa.select(column).where(holds).limit(1)).first():
                             found.setdefault(place, set()).add(text)
                 for column in (one for one in table.columns if isinstance(one.type, sa.LargeBinary)):
                     for (data,) in connection.execute(sa.select(column)).yield_per(100):
@@ -123,10 +124,6 @@ class InstanceRecords(Holder):
                 if table.name in present and (engine.url, table.name) not in seen:
                     seen.add((engine.url, table.name))
                     yield engine, table, [column for column in table.columns if isinstance(column.type, sa.String)]
-
-
-def _holds(column: Any, form: str) -> Any:
-    return column.contains(form, autoescape=True)
 
 
 def _forms(texts: Collection[str]) -> list[str]:

@@ -153,7 +153,7 @@ def _row(training_set: _TrainingSet, random: _TrainingSet | None, size: float | 
     elif len(runs) == 1:
         notes.append("one pool: how pools vary is not in the interval")
     if training_set.reasons:
-        runs_in_all = _run_count(runs) + len(training_set.reasons)
+        runs_in_all = sum(map(len, runs.values())) + len(training_set.reasons)
         notes.append(
             f"{len(training_set.reasons)} of {runs_in_all} runs without a value: {_listed(training_set.reasons)}"
         )
@@ -244,10 +244,6 @@ def written(*numbers: float) -> str:
 def written_share(size: float) -> str:
     """A share without the 0 before the point: .25, .125, 1."""
     return f"{size:g}".removeprefix("0")
-
-
-def _run_count(runs: Mapping[str, Mapping[int, float]]) -> int:
-    return sum(len(seeds) for seeds in runs.values())
 
 
 def _listed(reasons: Iterable[str]) -> str:

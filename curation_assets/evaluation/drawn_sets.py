@@ -136,7 +136,8 @@ def control_set(name: str, parts: Parts, size: float, *, clean: pl.Series | None
         assert clean is not None, name
         return drawn((part.filter(_ids(part).is_in(clean.implode())) for part in listed()), count)
     if name == "lexicon":
-        return _first(listed(lambda rows: -_values(rows)), ["key0"], count)
+        values = listed(lambda rows: -pl.Series(rows.values(reference_of(LEXICON))).fill_nan(None))
+        return _first(values, ["key0"], count)
     assert name == "longest_caption", name
     captions = (lambda rows: -_captions(rows).map_elements(lambda text: len(text.split()), pl.Int64),
                 lambda rows: -_captions(rows).map_elements(len, pl.Int64))  # fmt: skip
@@ -146,15 +147,13 @@ def control_set(name: str, parts: Parts, size: float, *, clean: pl.Series | None
 def given_set(packed: np.ndarray, parts: Parts, size: float | None) -> pl.DataFrame:
     """Trainable rows whose ids are listed in sorted u8,u8, as `_listed`, each as often as it is there."""
     ids, counts = np.unique(as_pairs(packed["f0"], packed["f1"]), return_counts=True)
+    ids, counts = np.append(ids, b""), np.append(counts, 0)  # where ids come that are after all of these
 
     def listed() -> Iterator[pl.DataFrame]:
         for rows in parts():
             mine = as_pairs(rows.uid_high, rows.uid_low)
-            place = np.minimum(np.searchsorted(ids, mine), max(len(ids) - 1, 0))
-            times = np.zeros(len(rows), dtype=np.int64)
-            if len(ids):
-                times = np.where(rows.is_kept & (ids[place] == mine), counts[place], 0)
-            yield _listed(rows, times)
+            place = np.searchsorted(ids[:-1], mine)
+            yield _listed(rows, np.where(rows.is_kept & (ids[place] == mine), counts[place], 0))
 
     return pl.concat(listed()) if size is None else drawn(listed(), _count(parts(), size))
 
@@ -179,10 +178,6 @@ def _first(parts: Iterable[pl.DataFrame], by: Sequence[str], count: int) -> pl.D
 
 def _ids(part: pl.DataFrame) -> pl.Series:
     return uid_texts(part["uid_high"], part["uid_low"])
-
-
-def _values(rows: PoolRows) -> pl.Series:
-    return pl.Series(rows.values(reference_of(LEXICON))).fill_nan(None)
 
 
 def _captions(rows: PoolRows) -> pl.Series:

@@ -105,7 +105,8 @@ def _percentile(squares: np.ndarray, percentile: float) -> float:
     below = int(position)
     squares.partition(below)  # one position is found by vector instructions, two are not: four times as long
     above = squares[below + 1 :]
-    low, high = _of_squares(np.array([squares[below], above.min() if above.size else squares[below]])).tolist()
+    ends = np.array([squares[below], above.min() if above.size else squares[below]])
+    low, high = (np.sqrt(ends / 1000) / 255).tolist()  # brightness, in [0, 1]
     share = position - below
     # NumPy goes from the nearer end; from the other one the last bit may differ
     return low + (high - low) * share if share < 0.5 else high - (high - low) * (1 - share)
@@ -122,11 +123,6 @@ def _weighted_squares(pixels: np.ndarray) -> np.ndarray:
             weighted *= weight
             squares[start : start + PIXELS_AT_ONCE] += weighted
     return squares
-
-
-def _of_squares(squares: np.ndarray) -> np.ndarray:
-    """Brightness, in [0, 1], of weighted squares."""
-    return np.sqrt(squares / 1000) / 255
 
 
 def entropy_score(image: Image.Image) -> float:

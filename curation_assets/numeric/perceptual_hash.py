@@ -18,11 +18,8 @@ def perceptual_hashes(images: Sequence[Image.Image]) -> list[str]:
     """
     if not images:
         return []
-    grey = np.stack([np.asarray(_small(image)) for image in images])  # (N, 32, 32)
+    small = (image.convert("L").resize((SIDE_PX, SIDE_PX), Image.Resampling.LANCZOS) for image in images)
+    grey = np.stack([np.asarray(image) for image in small])  # (N, 32, 32)
     low = dct(dct(grey, axis=1), axis=2)[:, :FREQUENCIES, :FREQUENCIES].reshape(len(images), -1)  # (N, 64)
     bits = low > np.median(low, axis=1, keepdims=True)
     return [row.tobytes().hex() for row in np.packbits(bits, axis=1)]
-
-
-def _small(image: Image.Image) -> Image.Image:
-    return image.convert("L").resize((SIDE_PX, SIDE_PX), Image.Resampling.LANCZOS)

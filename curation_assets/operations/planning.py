@@ -77,13 +77,9 @@ class Plan:
         """(key, reason) of a table's stale partitions."""
         codes = self.reasons[table]
         indices = np.flatnonzero(codes >= 0)[:limit]
-        is_pool = len(codes) == 1 and table in _pool_tables(self)
+        is_pool = len(codes) == 1 and table in set(self.costs.filter(pl.col("grain") == "pool")["table"])
         keys = self.training_keys.get(table, self.shards)
         return [(None if is_pool else keys[at], REASONS[codes[at]]) for at in indices]
-
-
-def _pool_tables(plan: Plan) -> set[str]:
-    return set(plan.costs.filter(pl.col("grain") == "pool")["table"])
 
 
 def facts_of(

@@ -112,14 +112,11 @@ def rebuild_catalog(home: Path) -> Path:
                         try:
                             connection.execute(f"create {sql}")
                         except duckdb.Error as error:  # a name of DuckDB's own, a damaged file: the others are made
-                            logger.warning("no %s in %s: %s", sql.partition(" as ")[0], catalog, _first_line(error))
+                            why = str(error).splitlines()[0]
+                            logger.warning("no %s in %s: %s", sql.partition(" as ")[0], catalog, why)
         finally:  # on a full disk DuckDB leaves its log
             temporary.with_name(temporary.name + ".wal").unlink(missing_ok=True)
     return catalog
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0]
 
 
 @contextmanager

@@ -75,10 +75,8 @@ def attempt(root: Path, asset: str, partition: str | None, run_id: str) -> Itera
     with naming_refusals(path):
         make_folder(path.parent)
     identity = uuid.uuid4().hex
-    _append(
-        path,
-        {"id": identity, "asset": asset, "partition": partition, "run_id": run_id, "started_at": _now()},
-    )
+    now = datetime.now(UTC).isoformat(timespec="microseconds")
+    _append(path, {"id": identity, "asset": asset, "partition": partition, "run_id": run_id, "started_at": now})
     wall, cpu = wall_seconds(), cpu_seconds()
     record: dict[str, Any] = {}
     outcome = "written"
@@ -92,10 +90,6 @@ def attempt(root: Path, asset: str, partition: str | None, run_id: str) -> Itera
         ended = {"id": identity, "outcome": outcome, "seconds": seconds, "cpu_seconds": cpu_seconds() - cpu}
         ended |= {"gpu_seconds": seconds if holds_gpu() else 0.0, "content_sha256": record.get("content_sha256")}
         _append(path, ended)
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
 def _append(path: Path, line: dict[str, Any]) -> None:

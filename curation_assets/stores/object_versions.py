@@ -54,7 +54,8 @@ def purge_versions(objects: ObjectHome, prefixes: Sequence[str]) -> Purged:
 
 def _remove_versions(client: Any, bucket: str, prefix: str, purged: Purged) -> None:
     for page in client.get_paginator("list_object_versions").paginate(Bucket=bucket, Prefix=prefix):
-        old = [item for kind in ("Versions", "DeleteMarkers") for item in page.get(kind, ()) if _is_past(item, kind)]
+        old = [item for item in page.get("Versions", ()) if not item["IsLatest"]]
+        old += page.get("DeleteMarkers", ())  # of a removed object the marker goes, too
         for start in range(0, len(old), BATCH):
             named = [{"Key": item["Key"], "VersionId": item["VersionId"]} for item in old[start : start + BATCH]]
             answer = client.delete_objects(Bucket=bucket, Delete={"Objects": named, "Quiet": True})
@@ -64,11 +65,6 @@ def _remove_versions(client: Any, bucket: str, prefix: str, purged: Purged) -> N
                 f"version {error.get('VersionId')} of s3://{bucket}/{error.get('Key')}: {error.get('Message')}"
                 for error in errors
             ]
-
-
-def _is_past(item: Any, kind: str) -> bool:
-    """Whether an entry is no object in force; of a removed object the marker goes, too."""
-    return kind == "DeleteMarkers" or not item["IsLatest"]
 
 
 def _abort_uploads(client: Any, bucket: str, prefix: str, purged: Purged) -> None:

@@ -373,7 +373,7 @@ class ObjectHome:
         path = self.root / key
         if temporary.stat().st_size != entry.size:
             raise OSError(f"expected {entry.size} bytes, got {temporary.stat().st_size}")
-        _set_time(temporary, entry)
+        os.utime(temporary, ns=(time.time_ns(), _time_ns(entry)))
         if key.endswith(LINK):
             link, named = path.with_name(path.name.removesuffix(LINK)), temporary.read_text(encoding="utf-8")
             drawn = temporary_path(link)
@@ -743,10 +743,6 @@ def _time_ns(entry: Entry) -> int:
     Caches that know a file by its time see every replacement, and all working copies agree.
     """
     return int(entry.modified) * 10**9 + int(hashlib.sha256(entry.e_tag.encode()).hexdigest()[:12], 16) % 10**9
-
-
-def _set_time(path: Path, entry: Entry) -> None:
-    os.utime(path, ns=(time.time_ns(), _time_ns(entry)))
 
 
 def _copy_of_link(pointer: Path) -> Path:

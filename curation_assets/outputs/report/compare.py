@@ -81,7 +81,7 @@ def compare_data(
     kept = rows.is_kept
     facts = rows.facts(["url", "caption"]).filter(kept)
     references = sorted({name for policy in policies for name in (policy.rank_by, *policy.references)} - {RANDOM})
-    seeds = sorted({policy.seed for policy in policies if policy.rank_by == RANDOM or _uses_random(policy)})
+    seeds = sorted({policy.seed for policy in policies if any(step.rank_by == RANDOM for step in policy.steps)})
     values = {reference: rows.signal(reference).values[kept] for reference in references}
     values |= {f"{RANDOM}:{seed}": rows.signal(RANDOM, seed).values[kept] for seed in seeds}
     return {
@@ -152,10 +152,6 @@ def _pictures(ctx: PoolContext, rows: PoolRows, wanted: Sequence[int]) -> dict[i
             break
         found[position] = base64.b64encode(data).decode()
     return found
-
-
-def _uses_random(policy: Policy) -> bool:
-    return any(prefilter.rank_by == RANDOM for prefilter in policy.prefilters)
 
 
 def _policy(policy: Policy, rows: PoolRows, cut: PolicyCut | None = None) -> dict[str, Any]:

@@ -484,10 +484,6 @@ def image_fetcher(
 # -- what came of it --------------------------------------------------------------------------------------------------
 
 
-def _images_of(tar: Path) -> list[str]:
-    return [member for member in tar_index(tar).members if not member.endswith((".txt", ".json"))]
-
-
 def _outcome(rows: pl.DataFrame, folder: Path, name: str) -> pl.DataFrame:
     """One row per input row. The tar is believed, img2dataset's table explains, its `_stats.json` is not read."""
     refused = read_refused(folder)
@@ -495,7 +491,8 @@ def _outcome(rows: pl.DataFrame, folder: Path, name: str) -> pl.DataFrame:
     members: dict[str, str] = {}  # key → member
     if (folder / f"{name}.parquet").is_file():
         results = {row["uid"]: row for row in read_parquet(folder / f"{name}.parquet").iter_rows(named=True)}
-        members = {member.partition(".")[0]: member for member in _images_of(folder / f"{name}.tar")}
+        images = (one for one in tar_index(folder / f"{name}.tar").members if not one.endswith((".txt", ".json")))
+        members = {member.partition(".")[0]: member for member in images}
     outcome = []
     for sample_id, source_row in rows.select("sample_id", "source_row").iter_rows():
         row: dict[str, Any] = dict.fromkeys(DOWNLOADS_SCHEMA)

@@ -29,7 +29,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         description="One row per input row of the shard, as its owner listed it: url, caption, identity; and one for "
         "what cannot be read of it.",
         compute=lambda ctx, shard: register_shard(ctx.pool, _key(shard), ctx.settings),
-        config=_source_of_shard,
+        config=lambda ctx, shard: source_fingerprint(ctx.pool, _key(shard), ctx.settings),
         shown=Shown(
             checks=(
                 TableCheck("source_whole", "All of the shard's source could be read, and it holds rows.", shard_notes),
@@ -78,10 +78,6 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
 def _key(shard: str | None) -> str:
     assert shard is not None, "a per-shard table was computed without a shard"
     return shard
-
-
-def _source_of_shard(ctx: PoolContext, shard: str | None) -> Any:
-    return source_fingerprint(ctx.pool, _key(shard), ctx.settings)
 
 
 def _samples_config(ctx: PoolContext, shard: str | None) -> Any:

@@ -100,7 +100,7 @@ def _rated_tables(ctx: PoolContext, teachers: tuple[str, ...]) -> Iterator[Table
         grain="pool",
         inputs=(LABELLED_CAPTIONS, LENGTH_STATISTICS),
         version="1",
-        compute=_labelled_scores,
+        compute=lambda ctx, shard: standardised_labels(ctx, ctx.store.read(LABELLED_CAPTIONS)),
         config=lambda ctx, shard: _options(ctx),
         description="One row per rated caption: both teachers' scores on the scale of the distillation sample.",
     )
@@ -247,10 +247,6 @@ def _teacher_scores(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
         values, lengths = _similarities(ctx, teacher, shard)
         scores = scores.with_columns(pl.Series(teacher, _standardise(ctx, values, lengths, teacher)).fill_nan(None))
     return scores
-
-
-def _labelled_scores(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
-    return standardised_labels(ctx, ctx.store.read(LABELLED_CAPTIONS))
 
 
 def standardised_labels(
