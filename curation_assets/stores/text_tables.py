@@ -6,7 +6,7 @@ be one (OWASP, CSV injection). Such a cell is written with an apostrophe before 
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO
 
@@ -14,7 +14,7 @@ import polars as pl
 
 from curation_assets.numeric.caption_benchmark import WORD_COLUMNS
 from curation_assets.stores.damaged_tables import ROW_REASON, read_sound_rows, sound_parts
-from curation_assets.stores.text_format import MAX_LINE, TextFormat, lines_of, table_suffix
+from curation_assets.stores.text_format import MAX_LINE, lines_of, table_suffix
 
 TEXT_KEYS = ("caption", "word", "text")
 TEXT_SUFFIXES = (".csv", ".tsv")
@@ -25,13 +25,7 @@ _PICTURES = {chr(code): chr(0x2400 + code) for code in range(32) if chr(code) no
 
 
 def read_rows(
-    path: Path,
-    columns: Sequence[str] | None = None,
-    *,
-    rows: int | None = None,
-    empty_is_null: bool = False,
-    suffix: str | None = None,
-    text: TextFormat | None = None,
+    path: Path, *, rows: int | None = None, empty_is_null: bool = False, suffix: str | None = None
 ) -> pl.DataFrame:
     """Rows of a csv, tsv, parquet or jsonl file (`damaged_tables.read_sound_rows`), all of them sound.
 
@@ -42,7 +36,7 @@ def read_rows(
     if not path.is_file():
         raise FileNotFoundError(f"no file {path}")
     suffix = suffix or table_suffix(path)
-    table = read_sound_rows(path, columns, rows=rows, text=text, suffix=suffix)
+    table = read_sound_rows(path, rows=rows, suffix=suffix)
     if ROW_REASON in table.columns:
         wrong = table[ROW_REASON].drop_nulls()
         if len(wrong):

@@ -108,13 +108,12 @@ def check_addresses(url: str, addresses: Sequence[Any]) -> None:
             raise UrlRefused("private_address", url, f"a public address, but it resolves to {socket_address[0]}")
 
 
-def vet_url(url: str, allow_hosts: Sequence[str] = (), *, resolve: bool = True) -> str:
-    """The URL as it is sent (`ascii_url`), where it is a plain public web address. `resolve=False` queries no name
-    server.
+def vet_url(url: str, allow_hosts: Sequence[str] = ()) -> str:
+    """The URL as it is sent (`ascii_url`), where it is by its text a plain public web address; no name server is asked.
 
     `allow_hosts`: 'host' or 'host:port' entries that may be private (a server of our own); their scheme and form
     are vetted all the same. Raises UrlRefused with reason malformed, scheme_not_allowed, userinfo, no_host,
-    port_not_allowed, numeric_host_form, private_address or unresolvable_host.
+    port_not_allowed, numeric_host_form or private_address.
     """
     sent = ascii_url(url)
     try:
@@ -154,12 +153,6 @@ def vet_url(url: str, allow_hosts: Sequence[str] = (), *, resolve: bool = True) 
         raise UrlRefused("numeric_host_form", url, "a name, or an address in its usual form")
     if host == "localhost" or host.endswith((".localhost", ".local", ".internal")):
         raise UrlRefused("private_address", url, "a public name")
-    if resolve:
-        try:
-            addresses = resolve_host(host, port)
-        except (OSError, UnicodeError) as error:
-            raise UrlRefused("unresolvable_host", url, f"a host that a name server knows ({error})") from error
-        check_addresses(url, addresses)
     return sent
 
 

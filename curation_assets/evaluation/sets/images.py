@@ -39,11 +39,6 @@ class EvaluationSet:
     left_out: Mapping[str, int] = field(default_factory=dict)
 
     @property
-    def caption_count(self) -> int:
-        """Captions of all images together."""
-        return sum(len(image.captions) for image in self.images)
-
-    @property
     def sha256(self) -> str:
         """64 hex digits over names, captions, labels, classes and templates; not over pixels or where images lie."""
         images = [[image.image_id, list(image.captions), image.label] for image in self.images]

@@ -314,7 +314,7 @@ def _refusals(rows: pl.DataFrame, allow_hosts: tuple[str, ...]) -> dict[str, str
             refused[sample_id] = NO_URL
             continue
         try:
-            vet_url(url, allow_hosts, resolve=False)
+            vet_url(url, allow_hosts)
         except UrlRefused as refusal:
             refused[sample_id] = str(refusal)
     return refused

@@ -273,7 +273,7 @@ class GuardedHttp:
 
     def vet(self, url: str) -> str:
         """The URL as it is sent. Raises UrlRefused for one that `get` refuses by its text."""
-        return vet_url(url, self._allow_hosts, resolve=False)
+        return vet_url(url, self._allow_hosts)
 
     def is_own(self, url: str) -> bool:
         """Whether `connect_to` states where the server of a vetted URL is."""
