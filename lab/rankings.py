@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from curation_assets.world import words
-from curation_assets.world.grammar import abstract_caption, pick
+from curation_assets.world.grammar import abstract_caption
 from curation_assets.world.scene import COLOURS, PlacedObject, SceneSpec
+from curation_assets.world.word_lists import pick
 from lab.scenes import swap_object
 
 Rng = np.random.Generator

@@ -1,6 +1,7 @@
 """The role beam_captioner: an image, then the beams of a beam search."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,16 +15,14 @@ from curation_assets.engines.generation import BeamSearch, prompts_at_once
 from curation_assets.engines.nearest_captions import NearestCaptions
 
 
+@dataclass(eq=False, repr=False)
 class BeamSearchCaptioner:
     """All beams of each image."""
 
-    def __init__(
-        self, identity: ModelIdentity, loaded: LoadedCaptionModel, settings: Mapping[str, Any], batch_size: int
-    ) -> None:
-        self.identity = identity
-        self.loaded = loaded
-        self.settings = settings
-        self.batch_size = batch_size
+    identity: ModelIdentity
+    loaded: LoadedCaptionModel
+    settings: Mapping[str, Any]
+    batch_size: int
 
     def beam_captions(self, images: Sequence[Image.Image], beams: int) -> list[list[str]]:
         """Beam search, all beams, best first (ICC §4.1; formulas.md §1.3): N lists of `beams` captions.

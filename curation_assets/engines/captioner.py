@@ -1,6 +1,7 @@
 """The role captioner: an image, then captions by nucleus sampling."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,16 +17,14 @@ from curation_assets.engines.nearest_captions import NearestCaptions
 from curation_assets.engines.nucleus import row_uniforms
 
 
+@dataclass(eq=False, repr=False)
 class SamplingCaptioner:
     """Several captions per image, sampled."""
 
-    def __init__(
-        self, identity: ModelIdentity, loaded: LoadedCaptionModel, settings: Mapping[str, Any], batch_size: int
-    ) -> None:
-        self.identity = identity
-        self.loaded = loaded
-        self.settings = settings
-        self.batch_size = batch_size
+    identity: ModelIdentity
+    loaded: LoadedCaptionModel
+    settings: Mapping[str, Any]
+    batch_size: int
 
     def sample_captions(self, images: Sequence[Image.Image], seeds: Sequence[int], count: int) -> list[list[str]]:
         """Nucleus sampling (SIEVE §3; formulas.md §2.2): N lists of `count` captions.

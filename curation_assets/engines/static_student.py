@@ -6,6 +6,7 @@ holds captions of one length, nothing is padded.
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -47,23 +48,15 @@ class StaticNet(torch.nn.Module):
         return self.out(self.features(ids))[:, 0]
 
 
+@dataclass(eq=False, repr=False)
 class StaticStudent:
     """The role student on a StaticNet."""
 
-    def __init__(
-        self,
-        identity: ModelIdentity,
-        net: StaticNet,
-        tokenizer: Tokenizer,
-        device: str,
-        short_captions: ShortCaptions | None = None,
-    ) -> None:
-        """`tokenizer`: without padding, cutting at MAX_TOKENS."""
-        self.short_captions = short_captions
-        self.identity = identity
-        self.net = net
-        self.tokenizer = tokenizer
-        self.device = device
+    identity: ModelIdentity
+    net: StaticNet
+    tokenizer: Tokenizer  # without padding, cutting at MAX_TOKENS
+    device: str
+    short_captions: ShortCaptions | None = None
 
     @torch.inference_mode()
     def score_captions(self, captions: Sequence[str]) -> np.ndarray:

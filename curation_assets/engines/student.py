@@ -6,6 +6,7 @@ instead of its sentence embedding; `short_captions` states what the values of ca
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,23 +23,15 @@ from curation_assets.engines.batches import autocast, quiet_loading, run_by_leng
 from curation_assets.numeric.short_captions import ShortCaptions
 
 
+@dataclass(eq=False, repr=False)
 class RidgeStudent:
     """A linear head on frozen sentence embeddings."""
 
-    def __init__(
-        self,
-        identity: ModelIdentity,
-        coefficients: np.ndarray,
-        intercept: float,
-        sentence_encoder: SentenceEncoder,
-        is_multilingual: bool = False,
-    ) -> None:
-        """`coefficients`: (D,) float64. `is_multilingual`: its encoder reads more languages than English."""
-        self.is_multilingual = is_multilingual
-        self.identity = identity
-        self.coefficients = coefficients
-        self.intercept = intercept
-        self.sentence_encoder = sentence_encoder
+    identity: ModelIdentity
+    coefficients: np.ndarray  # (D,) float64
+    intercept: float
+    sentence_encoder: SentenceEncoder
+    is_multilingual: bool = False  # its encoder reads more languages than English
 
     def score_captions(self, captions: Sequence[str]) -> np.ndarray:
         """(N,) captions → (N,) float64, nominally in [0, 1], not clipped (formulas.md §1.1)."""
@@ -128,6 +121,7 @@ def tokenize(tokenizer: Any, config: Any, captions: list[str]) -> Any:
     return tokenizer(captions, padding=True, truncation=True, max_length=longest, return_tensors="pt")
 
 
+@dataclass(eq=False, repr=False)
 class CascadeStudent:
     """A fast student for all captions, and a slow one for those that may reach a cut.
 
@@ -135,12 +129,11 @@ class CascadeStudent:
     others have the slow one's value.
     """
 
-    def __init__(self, identity: ModelIdentity, fast: Student, slow: Student, cut: float, margin: float) -> None:
-        self.identity = identity
-        self.fast = fast
-        self.slow = slow
-        self.cut = cut
-        self.margin = margin
+    identity: ModelIdentity
+    fast: Student
+    slow: Student
+    cut: float
+    margin: float
 
     def score_captions(self, captions: Sequence[str]) -> np.ndarray:
         """(N,) captions → (N,) float64; a value of at least `cut` is always the slow student's."""

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ BLANKS = re.compile(r"\s+")
 PAIRS_AT_ONCE = 4096
 
 
+@dataclass(eq=False, repr=False)
 class BertScoreEngine:
     """BERTScore F1 (Zhang et al. 2020 §3) without idf and without baseline rescaling (formulas.md §1.5).
 
@@ -34,30 +36,19 @@ class BertScoreEngine:
     string, and it takes neither a revision nor a second thread of work; a test compares the two to 1e-5.
     """
 
-    def __init__(
-        self,
-        identity: ModelIdentity,
-        model: Any,
-        tokenizer: Any,
-        layer: int,
-        batch_size: int,
-        device: str,
-        precision: torch.dtype | None = None,
-    ) -> None:
-        """`layer`: how many layers run; the hidden state after the last of them is matched. `precision`: see
-        `batches.autocast`.
-        """
-        self.identity = identity
-        self.model = model
-        self.tokenizer = tokenizer
-        self.layer = layer
-        self.batch_size = batch_size
-        self.device = device
-        self.precision = precision
-        self.context_length = min(tokenizer.model_max_length, model.config.max_position_embeddings)
-        if model.config.model_type in ("roberta", "xlm-roberta", "camembert"):
-            # these number positions from pad_token_id + 1
-            self.context_length = min(self.context_length, model.config.max_position_embeddings - 2)
+    identity: ModelIdentity
+    model: Any
+    tokenizer: Any
+    layer: int  # how many layers run; the hidden state after the last of them is matched
+    batch_size: int
+    device: str
+    precision: torch.dtype | None = None  # see `batches.autocast`
+
+    def __post_init__(self) -> None:
+        positions = self.model.config.max_position_embeddings
+        if self.model.config.model_type in ("roberta", "xlm-roberta", "camembert"):
+            positions -= 2  # these number positions from pad_token_id + 1
+        self.context_length = min(self.tokenizer.model_max_length, positions)
 
     @torch.inference_mode()
     def similarity(self, candidates: Sequence[str], references: Sequence[str]) -> np.ndarray:

@@ -7,6 +7,7 @@ import copy
 import itertools
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,20 +39,14 @@ SCHEDULERS = {each.__name__: each for each in (DDIMScheduler, UniPCMultistepSche
 IMAGES_AT_ONCE = 16
 
 
+@dataclass(eq=False, repr=False)
 class DiffusionEngine:
     """Image i is a function of (captions[i], seeds[i]) alone: every sample draws from its own generator."""
 
-    def __init__(
-        self,
-        identity: ModelIdentity,
-        pipeline: Any,  # a StableDiffusionPipeline
-        settings: Mapping[str, Any],
-        batch_size: int,
-    ) -> None:
-        self.identity = identity
-        self.pipeline = pipeline
-        self.settings = settings
-        self.batch_size = batch_size
+    identity: ModelIdentity
+    pipeline: Any  # a StableDiffusionPipeline
+    settings: Mapping[str, Any]
+    batch_size: int
 
     def generate_images(self, captions: Sequence[str], seeds: Sequence[int]) -> list[Image.Image]:
         """One RGB image per caption (ICC §4.1; settings: steps, guidance_scale, height, width, precision).

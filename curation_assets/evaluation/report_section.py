@@ -13,6 +13,7 @@ from PIL import Image
 
 from curation_assets.core.table_names import COMPARISON, EVALUATION_SET, SAMPLES
 from curation_assets.evaluation.drawn_sets import TrainingKey
+from curation_assets.evaluation.evaluation_set import evaluation_rows
 from curation_assets.flow.context import PoolContext
 from curation_assets.outputs.report import pictures
 from curation_assets.outputs.report.image_texts import caption_text, clamped, metric_text
@@ -240,7 +241,7 @@ def _points(compared: pl.DataFrame, kept: int) -> dict[str, list[pictures.Point]
 def _evaluation(ctx: PoolContext, name: str | None) -> dict[str, Any] | None:
     if ctx.store.manifest(EVALUATION_SET) is None:
         return None
-    images = _evaluation_images(ctx)
+    images = evaluation_rows(ctx)
     references = images["captions"].list.len()
     return {
         "name": name,
@@ -251,17 +252,13 @@ def _evaluation(ctx: PoolContext, name: str | None) -> dict[str, Any] | None:
     }
 
 
-def _evaluation_images(ctx: PoolContext) -> pl.DataFrame:
-    return ctx.store.read(EVALUATION_SET).filter(pl.col("reason").is_null())
-
-
 def _caption_samples(ctx: PoolContext, results: Mapping[str, pl.DataFrame]) -> list[dict[str, Any]]:
     """A few evaluation images: references, and what the captioner of each training set wrote, of the first seed."""
     if ctx.store.manifest(EVALUATION_SET) is None:
         return []
     by_table = {name.rpartition("/")[2]: dict(_captions(ctx, f"{name}_runs", rows)) for name, rows in results.items()}
     written = {trainer: of_set for trainer, of_set in by_table.items() if of_set}
-    images = _evaluation_images(ctx).sort("image_id")
+    images = evaluation_rows(ctx).sort("image_id")
     if not written or images.is_empty():
         return []
     places = np.unique(np.linspace(0, images.height - 1, SAMPLE_COUNT).astype(int))

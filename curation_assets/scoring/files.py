@@ -17,14 +17,14 @@ from curation_assets.scoring.derived import DERIVED_COLUMNS, DERIVING_ROLES
 from curation_assets.scoring.samples import detail_schema, score_samples
 from curation_assets.sources.text_columns import texts_of
 from curation_assets.stores.atomic import check_new, remove_path, replacing, writing_new
-from curation_assets.stores.caption_text import caption_texts
+from curation_assets.stores.caption_text import caption_texts, is_encodable
 from curation_assets.stores.content_hash import config_sha256, frame_sha256
 from curation_assets.stores.damaged_tables import ROW_REASON, read_sound_rows
 from curation_assets.stores.file_hash import FileState, file_sha256
 from curation_assets.stores.images import ImageRejected, decode_image, printable, tar_index
 from curation_assets.stores.parquet import read_parquet, scan_parquet
 from curation_assets.stores.saved_rows import DEFAULT_SECONDS, SavedRows
-from curation_assets.stores.tar_samples import find_tars, is_encodable, members_by_key, text_of
+from curation_assets.stores.tar_samples import find_tars, members_by_key, text_of
 from curation_assets.stores.text_format import table_suffix
 from curation_assets.stores.text_tables import TEXT_SUFFIXES, read_lines, unescaped, write_text_table
 

@@ -419,12 +419,12 @@ class PoolRows:
         if self.store.table_path(asset).is_file():
             frame = self._aligned(asset, self._scan(asset).collect())
             names = _score_columns(frame.columns)
-            return {name: gather(_floats(frame[name]).astype(kind), self.order) for name in names}
+            return {name: gather(floats(frame[name]).astype(kind), self.order) for name in names}
         names = _score_columns(self._columns_of(asset))
         scores = {name: np.full(len(self), np.nan, dtype=kind) for name in names}
         for rows, frame, _ in self._parts(asset, names) if names else ():
             for name in names:
-                scores[name][rows] = _floats(frame[name])
+                scores[name][rows] = floats(frame[name])
         return scores
 
     def without_signals(self) -> "PoolRows":
@@ -483,11 +483,11 @@ class PoolRows:
         values = np.full(len(self), np.nan)
         if not needs_reasons:
             for rows, frame, _ in self._parts(asset, [value]):
-                values[rows] = _floats(frame[value])
+                values[rows] = floats(frame[value])
             return Signal(values, Texts.none(len(self)), None, has_reasons=False)
         texts = {name: _Coded(len(self)) for name in ("reason", DROP_REASON) if name in columns}
         for rows, frame, lacking in self._parts(asset, [value, *texts]):
-            values[rows] = _floats(frame[value])
+            values[rows] = floats(frame[value])
             for name, coded in texts.items():
                 has_text = frame[name].is_not_null().arg_true().to_numpy()
                 column = Texts.of(frame[name][has_text])
@@ -559,7 +559,7 @@ class PoolRows:
         frame = self._aligned(asset, frame)
         texts = {name: Texts.of(frame[name]) for name in ("reason", DROP_REASON) if name in frame.columns}
         texts = {name: Texts(gather(column.codes, self.order), column.words) for name, column in texts.items()}
-        return Signal(gather(_floats(frame[value]), self.order), texts["reason"], None, texts.get(DROP_REASON))
+        return Signal(gather(floats(frame[value]), self.order), texts["reason"], None, texts.get(DROP_REASON))
 
     def _scan(self, asset: str, *extra: str) -> pl.LazyFrame:
         """The table with `shard`, shard by shard in the order of raw/samples where it is stored so."""
@@ -645,7 +645,7 @@ def _value_column(asset: str, columns: Sequence[str]) -> str:
     return value
 
 
-def _floats(column: pl.Series) -> np.ndarray:
+def floats(column: pl.Series) -> np.ndarray:
     """(N,) float64, NaN for null."""
     return column.cast(pl.Float64).fill_null(float("nan")).to_numpy()
 

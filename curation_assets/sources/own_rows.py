@@ -18,12 +18,11 @@ from curation_assets.sources.pool_facts import PoolFacts
 from curation_assets.sources.split import Split, identified, split_once
 from curation_assets.sources.tables import SplitSource
 from curation_assets.sources.text_columns import MAX_GIVEN_CHARACTERS
-from curation_assets.stores.caption_text import MAX_TEXT_BYTES, caption_text
+from curation_assets.stores.caption_text import MAX_TEXT_BYTES, caption_text, is_encodable
 from curation_assets.stores.content_hash import config_sha256
 from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.file_hash import cached_sha256
 from curation_assets.stores.provenance import GIVEN
-from curation_assets.stores.tar_samples import is_encodable
 
 _TEXTS = {"caption": pl.String, "url": pl.String, "uid": pl.String}
 

@@ -33,3 +33,12 @@ def is_blank(text: str) -> bool:
 def are_blank(texts: pl.Expr) -> pl.Expr:
     """`is_blank` of a column; null counts as blank."""
     return ~texts.fill_null("").str.contains(VISIBLE)
+
+
+def is_encodable(text: str) -> bool:
+    """Whether a text has no lone surrogate: those have no bytes, and no table can hold them."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

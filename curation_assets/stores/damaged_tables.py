@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import polars as pl
 
+from curation_assets.stores.caption_text import is_encodable
 from curation_assets.stores.parquet import parquet_schema, read_parquet
 from curation_assets.stores.text_format import (
     Dialect,
@@ -126,7 +127,7 @@ def _heading(path: Path, text: TextFormat, suffix: str) -> tuple[Dialect, list[s
         raise _refusal(path, suffix, "it is empty")
     if first.cells is None:
         raise _refusal(path, suffix, "the quotation marks of its header are not closed")
-    if not all(map(_is_decoded, first.cells)):
+    if not all(map(is_encodable, first.cells)):
         raise _refusal(path, suffix, f"its header is not {text.encoding}", text.encoding)
     return dialect, _distinct(first.cells)
 
@@ -250,7 +251,7 @@ def _decoded_texts(name: str, cells: list[str], reasons: list[str | None], is_op
     try:
         return pl.Series(name, cells, dtype=pl.String)
     except UnicodeEncodeError:
-        kept = [cell if _is_decoded(cell) else None for cell in cells]
+        kept = [cell if is_encodable(cell) else None for cell in cells]
         for number, cell in enumerate(kept):
             if cell is None and not is_optional:
                 reasons[number] = f"cell_not_decodable:{name}"
@@ -285,14 +286,6 @@ def _distinct(names: Sequence[str]) -> list[str]:
     return result
 
 
-def _is_decoded(cell: str) -> bool:
-    try:
-        cell.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 # -- json lines -------------------------------------------------------------------------------------------------------
 
 Kind = Literal["text", "texts", "number", "boolean", "undecoded", "other"]
@@ -318,7 +311,7 @@ def _objects(path: Path, encoding: str) -> Iterator[tuple[int, dict[str, Any] | 
 def _kind(cell: Any) -> Kind | None:
     """None for null, and for NaN, which is pandas' null."""
     if isinstance(cell, str):
-        return "text" if _is_decoded(cell) else "undecoded"
+        return "text" if is_encodable(cell) else "undecoded"
     if cell is None or cell != cell:
         return None
     if isinstance(cell, bool):
@@ -340,7 +333,7 @@ def _kinds_of(path: Path, encoding: str) -> Mapping[str, set[Kind]]:
                 known.add(kind)
         if len(kinds) > MAX_KEYS:
             raise ValueError(f"{path}: its objects have more than {MAX_KEYS:,} different keys; expected named columns")
-    return {key: found for key, found in kinds.items() if _is_decoded(key)}
+    return {key: found for key, found in kinds.items() if is_encodable(key)}
 
 
 def _dtype(kinds: Collection[Kind]) -> pl.DataType:

@@ -215,15 +215,6 @@ def json_of(index: TarIndex, member: str | None) -> tuple[Mapping[str, Any], str
     return (content if isinstance(content, dict) else {}), None
 
 
-def is_encodable(text: str) -> bool:
-    """Whether a text has no lone surrogate: those have no bytes, and no table can hold them."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 @dataclass(frozen=True)
 class DownloadResults:
     """img2dataset's table beside a tar: its rows by key, and what is wrong with it."""

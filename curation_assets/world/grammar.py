@@ -11,16 +11,12 @@ import numpy as np
 
 from curation_assets.world import words
 from curation_assets.world.scene import PlacedObject, SceneSpec
+from curation_assets.world.word_lists import pick
 
 Rng = np.random.Generator
 WORD_COUNTS = np.arange(4, 18)
 # A flat hump around 9-10 words, near the median 9 and mean 10.3 of Conceptual Captions (Sharma 2018, table 1).
 WORD_COUNT_WEIGHTS = np.array([2, 3, 5, 7, 9, 10, 10, 10, 9, 8, 7, 5, 4, 3], dtype=float)
-
-
-def pick(rng: Rng, options: tuple[str, ...]) -> str:
-    """One of the options, uniformly."""
-    return options[int(rng.integers(len(options)))]
 
 
 def draw_word_count(rng: Rng) -> int:

@@ -8,6 +8,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from curation_assets.world.backgrounds import BACKGROUNDS, PAINT
 from curation_assets.world.shapes import DRAW, OBJECTS, Brush
+from curation_assets.world.word_lists import pick
 
 NATIVE_PX = 128
 
@@ -151,10 +152,6 @@ def object_boxes(spec: SceneSpec) -> list[tuple[str, Box]]:
     return boxes
 
 
-def _choice(rng: np.random.Generator, options: tuple[str, ...]) -> str:
-    return options[int(rng.integers(len(options)))]
-
-
 def draw_spec(rng: np.random.Generator) -> SceneSpec:
     """A random scene: one object (.45), two beside or above one another (.35), three alike (.1), a row (.1)."""
     arrangement = _choice_weighted(rng, ARRANGEMENTS[:5], (0.45, 0.22, 0.13, 0.10, 0.10))
@@ -162,21 +159,21 @@ def draw_spec(rng: np.random.Generator) -> SceneSpec:
     names = [OBJECTS[i] for i in rng.choice(len(OBJECTS), size=count, replace=False)]
     palette = tuple(COLOURS)
     colours = [palette[i] for i in rng.choice(len(palette), size=count, replace=False)]
-    sizes = [_choice(rng, ("small", "medium", "large")) for _ in range(count)]
+    sizes = [pick(rng, ("small", "medium", "large")) for _ in range(count)]
     if arrangement == "three":
         names, colours, sizes = names[:1] * 3, colours[:1] * 3, ["small"] * 3
     elif arrangement == "row":
         sizes = ["small"] * 3
     elif arrangement == "stacked":  # two large ones would not fit above one another
         sizes = [s if s != "large" else "medium" for s in sizes]
-    side = _choice(rng, SIDES) if arrangement == "single" else "middle"
+    side = pick(rng, SIDES) if arrangement == "single" else "middle"
     centres = _centres(arrangement, side, rng)
     objects = tuple(
         PlacedObject(n, c, s, x, y, RADIUS_PX[s] * float(rng.uniform(0.95, 1.05)))
         for n, c, s, (x, y) in zip(names, colours, sizes, centres, strict=True)
     )
     return SceneSpec(
-        background=_choice(rng, BACKGROUNDS),
+        background=pick(rng, BACKGROUNDS),
         arrangement=arrangement,
         objects=objects,
         side=side,

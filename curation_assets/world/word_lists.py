@@ -1,8 +1,10 @@
-"""Reading word lists: YAML files beside the code, lists as tuples so that they cannot be changed."""
+"""Reading word lists: YAML files beside the code, lists as tuples so that they cannot be changed; drawing of them."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
 
@@ -13,6 +15,11 @@ def read_word_lists(path: Path) -> dict[str, Any]:
     """
     content = yaml.load(path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     return {name: _frozen(value, f"{path.name}: {name}") for name, value in content.items()}
+
+
+def pick(rng: np.random.Generator, options: Sequence[str]) -> str:
+    """One of the options, uniformly."""
+    return options[int(rng.integers(len(options)))]
 
 
 def _frozen(value: Any, location: str) -> Any:

@@ -9,6 +9,7 @@ Shapes: N samples, T patches, D feature width, M captions.
 import hashlib
 import itertools
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Unpack
 
 import numpy as np
@@ -40,15 +41,14 @@ CAPTIONER_MUON_RATIO, DUAL_ENCODER_MUON_RATIO = 2.0, 4.0  # with their learning 
 LENGTH_PARTS = 4  # of a dual encoder's batch: all padded to the longest caption, two of five tokens were padding
 
 
+@dataclass(eq=False, repr=False)
 class TrainedCaptioner:
     """A captioner trained on one training set."""
 
-    def __init__(self, decoder: "CaptionDecoder", tokenizer: Any, device: str, losses: list[float]) -> None:
-        """`losses`: cross-entropy in nats per token, one per step."""
-        self.decoder = decoder
-        self.tokenizer = tokenizer
-        self.device = device
-        self.losses = losses
+    decoder: "CaptionDecoder"
+    tokenizer: Any
+    device: str
+    losses: list[float]  # cross-entropy in nats per token, one per step
 
     @torch.inference_mode()
     def generate(self, features: np.ndarray, *, beams: int = 1, batch_size: int = 128) -> list[str]:
@@ -61,18 +61,15 @@ class TrainedCaptioner:
         return captions
 
 
+@dataclass(eq=False, repr=False)
 class TrainedDualEncoder:
     """A dual encoder trained on one training set."""
 
-    def __init__(
-        self, image_tower: "AttentionPool", text_tower: Any, tokenizer: Any, device: str, losses: list[float]
-    ) -> None:
-        """`losses`: symmetric InfoNCE in nats, one per step."""
-        self.image_tower = image_tower
-        self.text_tower = text_tower
-        self.tokenizer = tokenizer
-        self.device = device
-        self.losses = losses
+    image_tower: "AttentionPool"
+    text_tower: Any
+    tokenizer: Any
+    device: str
+    losses: list[float]  # symmetric InfoNCE in nats, one per step
 
     @torch.inference_mode()
     def embed_images(self, features: np.ndarray, *, batch_size: int = 256) -> np.ndarray:

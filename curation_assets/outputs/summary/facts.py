@@ -184,11 +184,6 @@ def files_of(name: str) -> tuple[str, ...]:
     return tuple(file for file in (LEDGER_FILE, PROVENANCE_FILE) if f"'{file}'" in statements()[name].text)
 
 
-def quoted(text: str) -> str:
-    """A text as SQL writes it."""
-    return "'" + text.replace("'", "''") + "'"
-
-
 def braced(text: object) -> str:
     """A text inside a format: its braces stand for themselves."""
     return str(text).replace("{", "{{").replace("}", "}}")

@@ -7,7 +7,8 @@ from typing import Any
 import polars as pl
 
 from curation_assets.audit.ledger import ledger_facts
-from curation_assets.outputs.summary.facts import Answer, Facts, Number, automatic, braced, quoted
+from curation_assets.outputs.summary.facts import Answer, Facts, Number, automatic, braced
+from curation_assets.stores.parquet import text_sql
 
 #: How a source may have been obtained, as a pool declares it.
 OBTAINED = ("public", "licensed", "private", "user_data", "synthetic", "crawled", "other")
@@ -23,7 +24,7 @@ def source_answers(facts: Facts, obtained: Iterable[str], none: str) -> list[Ans
 
 def _source_answer(facts: Facts, source: Mapping[str, Any]) -> Answer:
     name = source["name"]
-    is_it = f"source = {quoted(name)}"
+    is_it = f"source = {text_sql(name)}"
     period = period_of(source)
     text = [f"{braced(name)}: {{kept}} rows kept of {{rows}}, {{image_bytes}} bytes of images, {{words}} words"]
     text += [braced(f"{label} {source[key]}") for label, key in (("link", "url"), ("licence", "licence"),
@@ -216,7 +217,7 @@ def decontamination(facts: Facts) -> Answer:
     for index, one in enumerate(checked):
         for name in ("items", "rows", "rows_not_compared", "found"):
             numbers[f"{name}{index}"] = facts.said("about", "decontamination", index, name)
-        is_it = f"reason = {quoted('benchmark:' + one['benchmark'])}"
+        is_it = f"reason = {text_sql('benchmark:' + one['benchmark'])}"
         numbers[f"dropped{index}"] = facts.number("rows", "reasons", is_it)
         texts.append(
             braced(f"{one['benchmark']}@sha256:{one['sha256']}: ")

@@ -23,7 +23,7 @@ from curation_assets.sources.shard_keys import tar_of_shard, tars_by_shard
 from curation_assets.sources.table_files import split_notes
 from curation_assets.sources.text_columns import GIVEN_NAMES, MAX_GIVEN_CHARACTERS, carried_columns
 from curation_assets.stores.atomic import fetch
-from curation_assets.stores.caption_text import MAX_TEXT_BYTES, caption_text
+from curation_assets.stores.caption_text import MAX_TEXT_BYTES, caption_text, is_encodable
 from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.file_hash import cached_sha256
 from curation_assets.stores.image_formats import IMAGE_EXTENSIONS
@@ -38,7 +38,6 @@ from curation_assets.stores.tar_samples import (
     TarSample,
     download_results,
     find_tars,
-    is_encodable,
     json_of,
     keys_of,
     members_by_key,
@@ -232,31 +231,29 @@ def _own_id(facts: Mapping[str, Any]) -> str | None:
 
 def has_own_ids(source: Path) -> bool:
     """Whether the first samples of the first tar that has some bring ids that are no sample_ids."""
+    for _, jsons in _first_jsons(source):
+        if jsons:
+            return any(map(_own_id, jsons))
+    return False
+
+
+def _first_jsons(source: Path) -> Iterator[tuple[Path, list[Mapping[str, Any]]]]:
+    """Tars that can be read, up to the first that is an object in a bucket, with what their first json files hold."""
     for tar in find_tars(source):
         if object_home(tar) is not None:
-            return False
+            return
         try:
             index = tar_index(tar)
         except OSError:
             continue
         metas = [sample.meta for sample in members_by_key(index).values() if sample.meta is not None]
-        if metas:
-            return any(_own_id(json_of(index, meta)[0]) for meta in metas[:LOOKED_AT_JSONS])
-    return False
+        yield tar, [json_of(index, meta)[0] for meta in metas[:LOOKED_AT_JSONS]]
 
 
 def _given_keys(source: Path) -> dict[str, str]:
     """Keys on where samples come from, of the first samples of the first tar that has json files and of the table
     beside it: our name → theirs."""
-    for tar in find_tars(source):
-        if object_home(tar) is not None:
-            return {}
-        try:
-            index = tar_index(tar)
-        except OSError:
-            continue
-        metas = [sample.meta for sample in members_by_key(index).values() if sample.meta is not None]
-        facts = [json_of(index, meta)[0] for meta in metas[:LOOKED_AT_JSONS]]
+    for tar, facts in _first_jsons(source):
         facts += [*download_results(tar).by_key.values()][:LOOKED_AT_JSONS]
         if facts:
             there = {key.lower(): key for one in facts for key, value in one.items() if isinstance(value, str)}

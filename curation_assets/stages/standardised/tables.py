@@ -34,6 +34,7 @@ from curation_assets.numeric.standardise import (
     length_warning,
     standardise,
 )
+from curation_assets.selection.rows import floats
 from curation_assets.stages.standardised.options import StandardisedOptions
 
 
@@ -136,16 +137,12 @@ def _similarities(ctx: PoolContext, teacher: str, shard: str) -> tuple[np.ndarra
     scored = sample.join(
         ctx.store.read(f"teachers/{teacher}", shard), on="sample_id", how="left", maintain_order="left"
     )
-    return _floats(scored["open_similarity"]), _lengths(ctx, scored["caption"])
+    return floats(scored["open_similarity"]), _lengths(ctx, scored["caption"])
 
 
 def _pool_similarities(ctx: PoolContext, teacher: str) -> tuple[np.ndarray, np.ndarray]:
     parts = [_similarities(ctx, teacher, shard) for shard in ctx.store.partitions(f"teachers/{teacher}")]
     return np.concatenate([values for values, _ in parts]), np.concatenate([lengths for _, lengths in parts])
-
-
-def _floats(column: pl.Series) -> np.ndarray:
-    return column.cast(pl.Float64).fill_null(float("nan")).to_numpy()
 
 
 def _length_statistics(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
@@ -204,7 +201,7 @@ def _length_evidence(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
 
     _, length_spearman = add("caption length", "none", lengths.astype(np.float64))
     for teacher in teacher_names(ctx):
-        add(teacher, "none", _floats(labelled[teacher]))
+        add(teacher, "none", floats(labelled[teacher]))
     fused = {}
     for grouping in get_args(Grouping):
         columns = []
@@ -212,7 +209,7 @@ def _length_evidence(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
             statistics = fit_length_statistics(
                 *_pool_similarities(ctx, teacher), grouping=grouping, min_group=options.min_group
             )
-            similarities = _floats(labelled[f"{teacher}_open_similarity"])
+            similarities = floats(labelled[f"{teacher}_open_similarity"])
             columns.append(standardise(similarities, lengths, statistics, mu_logit=options.mu_logit))
             add(teacher, grouping, columns[-1])
         try:
@@ -263,10 +260,10 @@ def standardised_labels(
         if reference is None:
             statistics = read_statistics(ctx, teacher)
         else:
-            known = _floats(reference[f"{teacher}_open_similarity"])
+            known = floats(reference[f"{teacher}_open_similarity"])
             lengths_known = _lengths(ctx, reference["caption"])
             statistics = fit_length_statistics(known, lengths_known, grouping=options.standardise_by)
-        values = _floats(labelled[f"{teacher}_open_similarity"])
+        values = floats(labelled[f"{teacher}_open_similarity"])
         scaled = standardise(values, lengths, statistics, mu_logit=options.mu_logit)
         scores = scores.with_columns(pl.Series(teacher, scaled).fill_nan(None))
     return scores

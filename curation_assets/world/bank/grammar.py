@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from curation_assets.world.bank import vocabulary as words
+from curation_assets.world.word_lists import pick
 
 Rng = np.random.Generator
 
@@ -54,52 +55,48 @@ def with_article(phrase: str) -> str:
     return f"an {phrase}" if phrase[0] in "aeiou" else f"a {phrase}"
 
 
-def _pick(rng: Rng, options: Sequence[str]) -> str:
-    return options[int(rng.integers(len(options)))]
-
-
 def _described(noun: str, rng: Rng) -> str:
     """The noun, half of the time with an adjective, with its article."""
-    adjective = f"{_pick(rng, words.ADJECTIVES)} " if rng.random() < ADJECTIVE_SHARE else ""
+    adjective = f"{pick(rng, words.ADJECTIVES)} " if rng.random() < ADJECTIVE_SHARE else ""
     return with_article(adjective + noun)
 
 
 def _placed(scene: str, rng: Rng, places: Sequence[str] = words.PLACES) -> str:
-    return f"{scene} {_pick(rng, places)}" if rng.random() < PLACE_SHARE else scene
+    return f"{scene} {pick(rng, places)}" if rng.random() < PLACE_SHARE else scene
 
 
 def _thing(noun: str, rng: Rng) -> str:
     if rng.random() < BARE_SHARE:
-        return _pick(rng, (noun, with_article(noun), f"{_pick(rng, words.ADJECTIVES)} {noun}"))
+        return pick(rng, (noun, with_article(noun), f"{pick(rng, words.ADJECTIVES)} {noun}"))
     return _placed(_described(noun, rng), rng, words.SPOTS + words.PLACES)
 
 
 def _things(noun: str, rng: Rng) -> str:
-    other = _described(_pick(rng, _ALL_THINGS), rng)
-    joint = _pick(rng, ("and", "with", "next to", "on top of", "beside", "in front of", "full of"))
+    other = _described(pick(rng, _ALL_THINGS), rng)
+    joint = pick(rng, ("and", "with", "next to", "on top of", "beside", "in front of", "full of"))
     return _placed(f"{_described(noun, rng)} {joint} {other}", rng, words.SPOTS + words.PLACES)
 
 
 def _person(who: str, rng: Rng) -> str:
-    return _placed(f"{_pick(rng, (with_article(who), with_article(who), who))} {_pick(rng, words.DEEDS)}", rng)
+    return _placed(f"{pick(rng, (with_article(who), with_article(who), who))} {pick(rng, words.DEEDS)}", rng)
 
 
 def _group(who: str, rng: Rng) -> str:
-    return _placed(f"{who} {_pick(rng, words.DEEDS)}", rng)
+    return _placed(f"{who} {pick(rng, words.DEEDS)}", rng)
 
 
 def _animal(noun: str, rng: Rng) -> str:
     if rng.random() < BARE_SHARE:
-        return _pick(rng, (noun, with_article(noun), f"two {_pick(rng, words.ADJECTIVES)} {noun}"))
-    return _placed(f"{_described(noun, rng)} {_pick(rng, words.ANIMAL_DEEDS)}", rng)
+        return pick(rng, (noun, with_article(noun), f"two {pick(rng, words.ADJECTIVES)} {noun}"))
+    return _placed(f"{_described(noun, rng)} {pick(rng, words.ANIMAL_DEEDS)}", rng)
 
 
 def _stock(noun: str, rng: Rng) -> str:
     if noun in words.PEOPLE:  # no colours for people
-        described = with_article(noun) + (f" {_pick(rng, words.DEEDS)}" if rng.random() < 0.7 else "")
+        described = with_article(noun) + (f" {pick(rng, words.DEEDS)}" if rng.random() < 0.7 else "")
     else:
         described = _described(noun, rng)
-    return _pick(rng, words.STOCK_FORMS).format(x=described, n=noun)
+    return pick(rng, words.STOCK_FORMS).format(x=described, n=noun)
 
 
 _ALL_THINGS = tuple(noun for nouns in words.THINGS.values() for noun in nouns)
