@@ -6,6 +6,7 @@ operation here is the one that transformers calls, in its order: the numbers are
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -14,28 +15,16 @@ from safetensors import safe_open
 from tokenizers import Tokenizer
 
 
+@dataclass(eq=False, repr=False)
 class BertEncoder:
     """The blocks of a BERT encoder (Devlin et al. 2019) and its tokenizer. Inference only."""
 
-    def __init__(
-        self,
-        weights: Mapping[str, torch.Tensor],
-        tokenizer: Tokenizer,
-        *,
-        padding: int,
-        depth: int,
-        heads: int,
-        epsilon: float,
-    ) -> None:
-        """`weights`: by the names of a checkpoint. `tokenizer`: without padding; `padding`: the id to pad with.
-        `depth`: blocks that run. `epsilon`: of the layer norms.
-        """
-        self.weights = dict(weights)
-        self.tokenizer = tokenizer
-        self.padding = padding
-        self.depth = depth
-        self.heads = heads
-        self.epsilon = epsilon
+    weights: Mapping[str, torch.Tensor]  # by the names of a checkpoint
+    tokenizer: Tokenizer  # without padding
+    padding: int  # the id to pad with
+    depth: int  # blocks that run
+    heads: int
+    epsilon: float  # of the layer norms
 
     @property
     def width(self) -> int:
@@ -96,31 +85,25 @@ class BertEncoder:
         return F.layer_norm(states, (states.shape[-1],), weight, bias, self.epsilon)
 
 
-def load_bert(folder: Path, device: str, depth: int | None = None, dtype: torch.dtype = torch.float32) -> BertEncoder:
-    """The encoder in `folder` (config.json, model.safetensors, tokenizer.json), its first `depth` blocks; weights and
-    arithmetic in `dtype`.
+def load_bert(folder: Path, device: str, dtype: torch.dtype = torch.float32) -> BertEncoder:
+    """The encoder in `folder` (config.json, model.safetensors, tokenizer.json); weights and arithmetic in `dtype`.
 
-    Raises ValueError for another architecture than BERT with exact GELU, or more blocks than there are.
+    Raises ValueError for another architecture than BERT with exact GELU.
     """
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     expected = {"model_type": "bert", "hidden_act": "gelu", "position_embedding_type": "absolute"}
     got = {name: config.get(name, expected[name] if name == "position_embedding_type" else None) for name in expected}
     if got != expected:
         raise ValueError(f"{folder}/config.json: expected a BERT encoder with {expected}, got {got}")
-    blocks = int(config["num_hidden_layers"])
-    depth = blocks if depth is None else depth
-    if not 1 <= depth <= blocks:
-        raise ValueError(f"{folder}: expected 1 to {blocks} blocks, got {depth}")
-    prefixes = ("embeddings.", *(f"encoder.layer.{number}." for number in range(depth)))
     with safe_open(folder / "model.safetensors", "pt", device=device) as file:
-        weights = {name: file.get_tensor(name) for name in file.keys() if name.startswith(prefixes)}  # noqa: SIM118
+        weights = {name: file.get_tensor(name) for name in file.keys() if name.startswith(("embeddings.", "encoder."))}  # noqa: SIM118
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.no_padding()
     return BertEncoder(
         {name: tensor.to(dtype) if tensor.is_floating_point() else tensor for name, tensor in weights.items()},
         tokenizer,
         padding=int(config["pad_token_id"]),
-        depth=depth,
+        depth=int(config["num_hidden_layers"]),
         heads=int(config["num_attention_heads"]),
         epsilon=float(config["layer_norm_eps"]),
     )

@@ -3,6 +3,7 @@
 import json
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,24 +37,16 @@ Tokenize = Callable[[list[str]], torch.Tensor]
 Preprocess = Callable[[Image.Image], torch.Tensor]
 
 
+@dataclass(eq=False, repr=False)
 class OpenClipEncoder:
     """An open_clip model with the preprocessing that belongs to its weights."""
 
-    def __init__(
-        self,
-        identity: ModelIdentity,
-        model: Any,  # an open_clip CLIP
-        preprocess: Preprocess,
-        tokenize: Tokenize,
-        batch_size: int,
-        device: str,
-    ) -> None:
-        self.identity = identity
-        self.model = model.to(device).eval()
-        self.preprocess = preprocess
-        self.tokenize = tokenize
-        self.batch_size = batch_size
-        self.device = device
+    identity: ModelIdentity
+    model: Any  # an open_clip CLIP, on `device`
+    preprocess: Preprocess
+    tokenize: Tokenize
+    batch_size: int
+    device: str
 
     @torch.inference_mode()
     def embed_images(self, images: Sequence[Image.Image]) -> np.ndarray:
@@ -151,6 +144,7 @@ def load(request: EngineRequest) -> OpenClipEncoder | BlipRetrieval | PhotoPairE
         return BlipRetrieval(request.identity, local_folder(address), request.batch_size, request.device)
     loader = _from_catalogue if address.scheme == "open_clip" else _from_folder
     model, preprocess, tokenize = loader(address)
+    model.to(request.device).eval()
     return OpenClipEncoder(request.identity, model, preprocess, tokenize, request.batch_size, request.device)
 
 

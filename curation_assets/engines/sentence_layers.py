@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -15,29 +16,17 @@ MAX_TOKENS = 128  # as the students (formulas.md §1.8)
 POOLINGS = ("mean", "max")
 
 
+@dataclass(eq=False, repr=False)
 class LayerEncoder:
     """Per layer and pooling one unit vector, side by side. Layers above the highest requested are not run."""
 
-    def __init__(
-        self,
-        identity: ModelIdentity,
-        model: BertEncoder,
-        layers: Sequence[int],
-        pooling: Sequence[str],
-        batch_size: int,
-        device: str,
-        precision: torch.dtype | None = None,
-    ) -> None:
-        """`layers`: numbers from 1 (the first block's output). `pooling`: over all tokens, special ones included.
-        `precision`: that of the weights, where it was chosen; None: float32, in mixed precision on a GPU.
-        """
-        self.identity = identity
-        self.model = model
-        self.layers = tuple(layers)
-        self.pooling = tuple(pooling)
-        self.batch_size = batch_size
-        self.device = device
-        self.precision = precision
+    identity: ModelIdentity
+    model: BertEncoder
+    layers: Sequence[int]  # numbers from 1 (the first block's output)
+    pooling: Sequence[str]  # over all tokens, special ones included
+    batch_size: int
+    device: str
+    precision: torch.dtype | None = None  # of the weights; None: float32, in mixed precision on a GPU
 
     @property
     def width(self) -> int:
@@ -94,4 +83,4 @@ def load_layers(
     if not pooling or not set(pooling) <= set(POOLINGS):
         raise ValueError(f"{address.text}: expected poolings of {', '.join(POOLINGS)}, got {list(pooling)}")
     model.depth = max(layers)
-    return LayerEncoder(identity, model, layers, pooling, batch_size, device, precision)
+    return LayerEncoder(identity, model, tuple(layers), tuple(pooling), batch_size, device, precision)

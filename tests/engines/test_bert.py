@@ -91,8 +91,6 @@ def test_another_architecture_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config | {"hidden_act": "relu"}))
     with pytest.raises(ValueError, match=r"expected a BERT encoder with .*'gelu'.*, got .*'relu'"):
         load_bert(tmp_path, "cpu")
-    with pytest.raises(ValueError, match="expected 1 to 6 blocks, got 7"):
-        load_bert(FOLDER, "cpu", depth=7)
 
 
 CAPTIONS = bank_captions(None)[::80]  # 300: bfloat16 is slow where a processor has no instructions for it

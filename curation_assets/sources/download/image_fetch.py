@@ -38,6 +38,7 @@ class Found:
     fetched_at: datetime | None = None  # when the last byte was there, UTC
 
 
+@dataclass(eq=False, repr=False)
 class ImageFetcher:
     """Fetches images for the threads of a download.
 
@@ -46,32 +47,17 @@ class ImageFetcher:
     None reads no such file. `treatments`: what is done about a signal of each name.
     """
 
-    def __init__(
-        self,
-        http: GuardedHttp,
-        robots: SiteFiles[Rules] | None,
-        tdm: SiteFiles[TdmRules] | None,
-        limits: DomainLimits,
-        *,
-        treatments: Mapping[OptOutName, Treatment],
-        opt_out_words: Collection[str],
-        agents: Collection[str],
-        max_bytes: int,
-        max_seconds: float,
-        idle_seconds: float,
-        retries: int,
-    ) -> None:
-        self._http = http
-        self._robots = robots
-        self._tdm = tdm
-        self._treatments = treatments
-        self._limits = limits
-        self._opt_out_words = opt_out_words
-        self._agents = agents
-        self._max_bytes = max_bytes
-        self._max_seconds = max_seconds
-        self._idle_seconds = idle_seconds
-        self._retries = retries
+    http: GuardedHttp
+    robots: SiteFiles[Rules] | None
+    tdm: SiteFiles[TdmRules] | None
+    limits: DomainLimits
+    treatments: Mapping[OptOutName, Treatment]
+    opt_out_words: Collection[str]
+    agents: Collection[str]
+    max_bytes: int
+    max_seconds: float
+    idle_seconds: float
+    retries: int
 
     def fetch(self, url: str, found: Found | None = None) -> bytes:
         """The image's bytes. `found` receives what else is learnt.
@@ -79,7 +65,7 @@ class ImageFetcher:
         Raises UrlRefused, NotFetched, ImageRejected, urllib.error.HTTPError, OSError (TimeoutError among them),
         http.client.HTTPException; `reason_of` their texts is the row's reason.
         """
-        return self._attempts(url, _Row(self._max_seconds, self._idle_seconds, Found() if found is None else found))
+        return self._attempts(url, _Row(self.max_seconds, self.idle_seconds, Found() if found is None else found))
 
     def check(self, url: str) -> None:
         """Look whether the image may be used: robots.txt, tdmrep.json, the headers of its answer, and the image itself,
@@ -87,11 +73,11 @@ class ImageFetcher:
 
         Raises what `fetch` raises.
         """
-        is_read = self._treatments["image"] != "ignore"
-        self._attempts(url, _Row(self._max_seconds, self._idle_seconds, Found(), is_read=is_read))
+        is_read = self.treatments["image"] != "ignore"
+        self._attempts(url, _Row(self.max_seconds, self.idle_seconds, Found(), is_read=is_read))
 
     def _attempts(self, url: str, row: "_Row") -> bytes:
-        for attempts_left in range(self._retries, -1, -1):
+        for attempts_left in range(self.retries, -1, -1):
             row.found.signals.clear()
             try:
                 return self._follow(url, row)
@@ -113,11 +99,11 @@ class ImageFetcher:
 
     def _hop(self, url: str, row: "_Row") -> bytes | str:
         """The body, or the URL that a redirect leads to."""
-        url = self._http.vet(url)
-        if self._http.is_own(url):
-            with self._http.get(url, row.deadline) as response:
+        url = self.http.vet(url)
+        if self.http.is_own(url):
+            with self.http.get(url, row.deadline) as response:
                 return self._body_or_next(response, row, [])
-        deadline = Deadline(row.site_seconds, self._idle_seconds)
+        deadline = Deadline(row.site_seconds, self.idle_seconds)
         with row.deadline.paused():
             self._take(self._of_robots_txt(url, deadline), row)
             reserved = self._of_tdmrep(url, deadline)
@@ -127,20 +113,20 @@ class ImageFetcher:
             with contextlib.ExitStack() as held:
                 try:
                     with row.deadline.paused():
-                        sent_at = held.enter_context(self._limits.turn(domain))
+                        sent_at = held.enter_context(self.limits.turn(domain))
                 except NotFetched as given_up:
                     raise refusal or given_up from None
-                response = held.enter_context(self._http.get(url, row.deadline))
+                response = held.enter_context(self.http.get(url, row.deadline))
                 if response.status not in TOO_MANY:
-                    self._limits.served(domain, sent_at)
+                    self.limits.served(domain, sent_at)
                     return self._body_or_next(response, row, reserved)
                 refusal = _http_error(response)
                 retry_after = response.headers.get("Retry-After")
             if response.status == 429 or retry_after is not None:
-                self._limits.refused(domain, sent_at, response.status, retry_after)
+                self.limits.refused(domain, sent_at, response.status, retry_after)
             elif refusals < MAX_REFUSALS:  # perhaps this URL alone: its neighbours need not wait
                 with row.deadline.paused():
-                    self._limits.back_off(domain, refusals, response.status)
+                    self.limits.back_off(domain, refusals, response.status)
         assert refusal is not None, "MAX_REFUSALS is at least 1"
         raise refusal
 
@@ -152,42 +138,42 @@ class ImageFetcher:
         if not 200 <= response.status < 300:
             raise _http_error(response)
         row.found.content_type = response.headers.get("Content-Type")
-        of_headers = header_signals(response.headers, words=self._opt_out_words, agents=self._agents)
+        of_headers = header_signals(response.headers, words=self.opt_out_words, agents=self.agents)
         self._take([*of_headers, *reserved], row)
         if not row.is_read:
             return b""
-        data = response.read(self._max_bytes)
+        data = response.read(self.max_bytes)
         row.found.fetched_at = datetime.now(UTC)
-        if self._treatments["image"] != "ignore":
+        if self.treatments["image"] != "ignore":
             self._take(image_signals(data), row)
         return data
 
     def _of_robots_txt(self, url: str, deadline: Deadline) -> list[Signal]:
-        if self._robots is None:
+        if self.robots is None:
             return []
         try:
-            rules, where = self._robots.rules_for(url, deadline)
+            rules, where = self.robots.rules_for(url, deadline)
         except (NotFetched, OSError, http.client.HTTPException):
-            if self._treatments[ROBOTS] == "refuse":
+            if self.treatments[ROBOTS] == "refuse":
                 raise
             return []
         return rules.signals(url, where)
 
     def _of_tdmrep(self, url: str, deadline: Deadline) -> list[Signal]:
-        if self._tdm is None:
+        if self.tdm is None:
             return []
         try:
-            rules, where = self._tdm.rules_for(url, deadline)
+            rules, where = self.tdm.rules_for(url, deadline)
         except (NotFetched, OSError, http.client.HTTPException):
             return []  # the report, § TDM File: a server that gives no file does not take part
         return rules.signals(url, where)
 
     def _take(self, signals: Iterable[Signal], row: "_Row") -> None:
         """Record what is not ignored. Raises NotFetched for the first that forbids and is refused."""
-        signals = [one for one in signals if treatment_of(one, self._treatments) != "ignore"]
+        signals = [one for one in signals if treatment_of(one, self.treatments) != "ignore"]
         row.found.signals += signals
         for one in standing(signals):
-            if one.is_no and treatment_of(one, self._treatments) == "refuse":
+            if one.is_no and treatment_of(one, self.treatments) == "refuse":
                 if one.kind == ROBOTS:
                     raise NotFetched("robots_txt", f"{one.where} {one.value}")
                 raise NotFetched("opt_out", f"forbidden by {one}")

@@ -31,6 +31,7 @@ class _Origin(Generic[RulesT]):
     failures: list[Exception] = field(default_factory=list)
 
 
+@dataclass(eq=False, repr=False)
 class SiteFiles(Generic[RulesT]):
     """The file at `path` per origin (scheme, host, port), in memory and under `folder`; threads may share it.
 
@@ -40,27 +41,15 @@ class SiteFiles(Generic[RulesT]):
     not fetched again.
     """
 
-    def __init__(
-        self,
-        http: GuardedHttp,
-        path: str,
-        parse: Callable[[str], RulesT],
-        folder: Path | None,
-        *,
-        max_bytes: int,
-        max_seconds: float,
-        max_age_seconds: float = MAX_AGE_SECONDS,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self._http = http
-        self._path = path
-        self._parse = parse
-        self._folder = folder
-        self._max_bytes = max_bytes
-        self._max_seconds = max_seconds
-        self._max_age_seconds = max_age_seconds
-        self._clock = clock
-        self._origins: dict[str, _Origin[RulesT]] = {}
+    http: GuardedHttp
+    path: str
+    parse: Callable[[str], RulesT]
+    folder: Path | None
+    max_bytes: int
+    max_seconds: float
+    max_age_seconds: float = MAX_AGE_SECONDS
+    clock: Callable[[], float] = time.time
+    origins: dict[str, _Origin[RulesT]] = field(default_factory=dict, init=False)
 
     def rules_for(self, url: str, deadline: Deadline) -> tuple[RulesT, str]:
         """The rules of a URL's server, and the URL of their file.
@@ -69,32 +58,32 @@ class SiteFiles(Generic[RulesT]):
         """
         parts = urllib.parse.urlsplit(url)
         origin = f"{parts.scheme}://{parts.netloc.lower()}"
-        state = self._origins.setdefault(origin, _Origin())
+        state = self.origins.setdefault(origin, _Origin())
         if not state.lock.acquire(timeout=max(deadline.left, 0)):
-            raise TimeoutError(f"timed out: {origin}{self._path} not complete after {deadline.seconds:g} s")
+            raise TimeoutError(f"timed out: {origin}{self.path} not complete after {deadline.seconds:g} s")
         try:
             if len(state.failures) >= MAX_FAILURES:
                 raise state.failures[-1].with_traceback(None)
             rules = state.rules
             if rules is None:
                 # A fetch that got less than its time (redirects took the rest) must not decide for other rows.
-                is_whole = deadline.left > 0.9 * self._max_seconds
+                is_whole = deadline.left > 0.9 * self.max_seconds
                 try:
-                    rules = state.rules = self._parse(self._text(origin, deadline))
+                    rules = state.rules = self.parse(self._text(origin, deadline))
                 except Exception as error:
                     if is_whole:
                         state.failures.append(error)
                     raise
-            return rules, f"{origin}{self._path}"
+            return rules, f"{origin}{self.path}"
         finally:
             state.lock.release()
 
     def _text(self, origin: str, deadline: Deadline) -> str:
         path = None
-        if self._folder is not None:
-            path = self._folder / f"{hashlib.sha256(origin.encode()).hexdigest()[:32]}.json"
+        if self.folder is not None:
+            path = self.folder / f"{hashlib.sha256(origin.encode()).hexdigest()[:32]}.json"
         stored, age = self._stored(path, origin)
-        if stored is not None and 0 <= age < self._max_age_seconds:
+        if stored is not None and 0 <= age < self.max_age_seconds:
             return stored
         try:
             text = self._fetch(origin, deadline)
@@ -104,7 +93,7 @@ class SiteFiles(Generic[RulesT]):
             raise
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
-            content = {"origin": origin, "fetched_at": self._clock(), "text": text}
+            content = {"origin": origin, "fetched_at": self.clock(), "text": text}
             write_text_atomically(path, json.dumps(content))
         return text
 
@@ -114,22 +103,20 @@ class SiteFiles(Generic[RulesT]):
             return None, 0.0
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
-            return (str(content["text"]) if content["origin"] == origin else None), self._clock() - content[
-                "fetched_at"
-            ]
+            return (str(content["text"]) if content["origin"] == origin else None), self.clock() - content["fetched_at"]
         except (ValueError, KeyError, TypeError):
             return None, 0.0
 
     def _fetch(self, origin: str, deadline: Deadline) -> str:
-        url = f"{origin}{self._path}"
+        url = f"{origin}{self.path}"
         for _ in range(MAX_REDIRECTS + 1):
-            with self._http.get(url, deadline) as response:
+            with self.http.get(url, deadline) as response:
                 next_url = response.next_url
                 if next_url is not None:
                     url = next_url
                 elif 200 <= response.status < 300:
                     try:
-                        return response.read_start(self._max_bytes).decode("utf-8", "replace")
+                        return response.read_start(self.max_bytes).decode("utf-8", "replace")
                     except ImageRejected as error:
                         raise NotFetched("robots_txt_unreachable", f"{url} cannot be read: {error}") from error
                 elif 300 <= response.status < 500 and response.status != 429:
@@ -137,6 +124,6 @@ class SiteFiles(Generic[RulesT]):
                 else:
                     raise NotFetched(
                         "robots_txt_unreachable",
-                        f"{origin}{self._path} answers HTTP {response.status}; until it can be read nothing is fetched",
+                        f"{origin}{self.path} answers HTTP {response.status}; until it can be read nothing is fetched",
                     )
         return ""
