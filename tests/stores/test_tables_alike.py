@@ -7,7 +7,10 @@ import gzip
 import io
 import json
 import tracemalloc
+from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -25,8 +28,9 @@ from curation_assets.core.settings import Settings, load_settings
 from curation_assets.methods import Example, Method, Values
 from curation_assets.scoring.files import read_captions, score_file
 from curation_assets.sources.declaration import Pool, add_pool, load_pool
-from curation_assets.sources.kinds.url_table import ColumnMapping, split_source
+from curation_assets.sources.kinds.url_table import split_of_columns
 from curation_assets.sources.shards import build_samples, download, register_shard
+from curation_assets.sources.split import Split
 from curation_assets.sources.tables import read_as
 from curation_assets.stores import text_format
 from curation_assets.stores.caption_text import MAX_TEXT_BYTES, caption_text, is_blank
@@ -120,18 +124,21 @@ WRITERS = {
 }
 
 
-def split_of(folder: Path, name: str, data: bytes, text: TextFormat | None = None) -> pl.DataFrame:
+def rows_of_split(folder: Path, name: str, data: bytes, text: TextFormat | None = None) -> pl.DataFrame:
     """Rows of a pool's one shard: sample_id, url, caption, source_reason."""
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
-    work = folder / f"work-{name}"
-    columns = ColumnMapping("caption", "url" if "url" in schema_of(path, text) else None)
-    return (
-        split_source("p", path, work, columns, 1000, text=text)
-        .part("p-000000")
-        .select("sample_id", "url", "caption", "source_reason")
+    columns = {"caption": "caption", "url": "url" if "url" in schema_of(path, text) else None}
+    split = split_of(folder / f"work-{name}", path, columns, text)
+    return split.part("p-000000").select("sample_id", "url", "caption", "source_reason")
+
+
+def split_of(home: Path, source: Path, columns: Mapping[str, str | None], text: TextFormat | None = None) -> Split:
+    pool: Any = SimpleNamespace(
+        name="p", columns=columns, shard_size=1000, implied_source="p", text_format=text or TextFormat()
     )
+    return split_of_columns(pool, source, load_settings(home, "embedded"), {})
 
 
 @pytest.mark.slow
@@ -145,7 +152,7 @@ def test_rows_are_the_same_samples_in_every_kind_of_table(tmp_path: Path, captio
         data = write(rows)
         for packed in (False, *([True] if table_suffix(Path(name)) != ".parquet" else [])):
             given_name, content = (f"{name}.gz", gzip.compress(data, 1)) if packed else (name, data)
-            read = split_of(tmp_path, given_name, content)
+            read = rows_of_split(tmp_path, given_name, content)
             assert read.drop("sample_id").rows() == expected, given_name
             ids = ids or read["sample_id"].to_list()
             assert read["sample_id"].to_list() == ids
@@ -206,7 +213,7 @@ def test_json_lines_are_what_the_json_module_reads(tmp_path: Path, cells: list[o
     path = tmp_path / "rows.jsonl"
     lines = [json.dumps({"caption": cell, "other": number}) for number, cell in enumerate(cells)]
     path.write_text("\n".join([*lines, *broken]) + "\n\n", encoding="utf-8")
-    read = split_of(tmp_path, "rows.jsonl", path.read_bytes())
+    read = rows_of_split(tmp_path, "rows.jsonl", path.read_bytes())
     captions, reasons = read["caption"].to_list(), read["source_reason"].to_list()
     for cell, caption, reason in zip(map(first_text, cells), captions, reasons, strict=False):
         assert caption == (caption_text(str(cell)) if is_text(cell) else None)
@@ -249,7 +256,7 @@ def test_a_line_of_json_costs_itself_alone(
     lines = [json.dumps({"url": url, "caption": f"caption {n}", "meta": {"a": n}}) for n, url in enumerate(URLS)]
     lines[150] = fault
     data = codecs.BOM_UTF8 + "\r\n".join(lines).encode()
-    rows = split_of(tmp_path, f"rows.{suffix}", gzip.compress(data) if suffix.endswith("gz") else data)
+    rows = rows_of_split(tmp_path, f"rows.{suffix}", gzip.compress(data) if suffix.endswith("gz") else data)
     assert (rows["caption"][150], rows["source_reason"][150]) == (caption, reason)
     others = [row for n, row in enumerate(rows.drop("sample_id").rows()) if n != 150]
     assert others == [(url, f"caption {n}", None) for n, url in enumerate(URLS) if n != 150]
@@ -288,7 +295,7 @@ def test_an_odd_row_of_a_file_with_an_unused_column_fails(
         lines.append(buffer.getvalue())
     odd = line.replace("|", separator).replace("{u}", URLS[2])
     lines[3] = odd if odd.count(separator) != 2 or '"' in odd else odd.replace(", ", separator)
-    read = split_of(tmp_path, "rows.csv", "\n".join(lines).encode())
+    read = rows_of_split(tmp_path, "rows.csv", "\n".join(lines).encode())
     assert read.drop("sample_id").row(2) == (None, None, reason)
     expected = [(url, caption, None) for url, caption, _ in rows]
     assert [row for n, row in enumerate(read.drop("sample_id").rows()) if n != 2] == expected[:2] + expected[3:]
@@ -315,7 +322,7 @@ BACKSLASH = {"doublequote": False, "escapechar": "\\", "quoting": csv.QUOTE_ALL}
 )
 def test_dialects_are_recognised_by_the_whole_file(tmp_path: Path, name: str, data: bytes) -> None:
     for given_name, content in ((name, data), (f"{name}.gz", gzip.compress(data))):
-        rows = split_of(tmp_path, given_name, content)
+        rows = rows_of_split(tmp_path, given_name, content)
         assert rows.drop("sample_id").rows() == [(url, text, None) for url, text in zip(URLS, TEXTS, strict=False)]
 
 
@@ -366,7 +373,7 @@ def test_a_line_without_end_is_not_held(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize("name", WRITERS)
 def test_a_text_beyond_the_limit_fails_its_row(tmp_path: Path, name: str) -> None:
     captions = ["a dog", "é" * (MAX_TEXT_BYTES // 2 + 1), "x" * MAX_TEXT_BYTES]
-    rows = split_of(tmp_path, name, WRITERS[name](table(captions)))
+    rows = rows_of_split(tmp_path, name, WRITERS[name](table(captions)))
     assert rows["caption"].to_list() == ["a dog", None, "x" * MAX_TEXT_BYTES]
     assert rows["source_reason"].to_list() == [None, "cell_too_long:caption", None]
 
@@ -449,7 +456,7 @@ def test_a_column_that_a_later_file_lacks_fails_its_rows(tmp_path: Path) -> None
     (tmp_path / "tables").mkdir()
     for number, columns in enumerate(({"url": ["u"], "caption": ["a"], "uid": ["0" * 32]}, {"caption": ["b"]})):
         pl.DataFrame(columns).write_csv(tmp_path / "tables" / f"{number}.csv")
-    split = split_source("p", tmp_path / "tables", tmp_path / "work", ColumnMapping("caption", "url", "uid"), 10)
+    split = split_of(tmp_path, tmp_path / "tables", {"caption": "caption", "url": "url", "uid": "uid"})
     assert split.part("p-000000")["source_reason"].to_list() == [None, "column_missing:url"]
 
 

@@ -86,20 +86,39 @@ class ImageTable(TableSource):
         )
 
     def split(self, pool: PoolFacts, settings: Settings) -> Split:
-        named = pool.columns
-        ours = ("image", "caption", "url", "uid", OWN_ID)
-        columns = ImageColumns(*(named.get(name) for name in ours))
-        return split_images(
-            pool.name,
-            self.path(pool, settings),
-            settings.work(pool.name),
-            columns,
-            pool.shard_size,
-            Denylist.load(settings.home, pool.implied_source),
-            pool.text_format,
-            self.numbers(pool),
-            carried_columns(named),
-        )
+        """Rows as those of `url_table`, with further columns, IMAGE_SCHEMA: a row whose image cannot be read has none
+        of them, and a source_reason. Every image is read once per version of the source, to be identified; none is
+        held."""
+        source, home, text = self.path(pool, settings), settings.work(pool.name) / "source", pool.text_format
+        columns = ImageColumns(*(pool.columns.get(name) for name in ("image", "caption", "url", "uid", OWN_ID)))
+        numbers, carried = self.numbers(pool), carried_columns(pool.columns)
+        denylist = Denylist.load(settings.home, pool.implied_source)
+        if not source.exists():
+            raise FileNotFoundError(f"source {source} is missing; put it back, or add the pool again with its new path")
+        tables = tables_in(source) if columns.image is not None else []
+        if columns.image is not None and not tables:
+            raise FileNotFoundError(f"source {source} has no table ({', '.join(SUFFIXES)}) any more; put it back")
+        hashes, folder = cached_sha256(tables, home / "sha256.json"), folder_of(source)
+        base = config_sha256(
+            {
+                "files": [[path.relative_to(folder).as_posix(), hashes[str(path)]] for path in tables],
+                "names": _beside(source) if columns.image is None else [],
+                "columns": {ours: theirs for ours, theirs in asdict(columns).items() if ours != OWN_ID or theirs},
+                "shard_size": pool.shard_size,
+                "pool": pool.name,
+                **({"numbers": dict(numbers)} if numbers else {}),
+                **({"carried": carried} if carried else {}),
+                **({"denylist": denylist.version} if denylist else {}),
+                **({} if text == TextFormat() else {"text": text.config()}),
+            }
+        )[:16]
+
+        def rows() -> tuple[pl.DataFrame, Stamps, dict[str, int]]:
+            if columns.image is None:
+                return _rows_beside(source)
+            return _rows_of_tables(folder, tables, columns, text, numbers, carried, is_folder=source.is_dir())
+
+        return stamped_split(home, base, folder, rows, pool.name, pool.shard_size, denylist)
 
     def schema(self, pool: PoolFacts) -> Mapping[str, pl.DataType | type[pl.DataType]]:
         return IMAGE_SCHEMA
@@ -156,52 +175,6 @@ def understood(pool: PoolFacts, split: Split) -> str:
 
 
 # -- rows and their images --------------------------------------------------------------------------------------------
-
-
-def split_images(
-    pool: str,
-    source: Path,
-    work: Path,
-    columns: ImageColumns,
-    shard_size: int,
-    denylist: Denylist | None = None,
-    text: TextFormat | None = None,
-    numbers: Mapping[str, str] | None = None,
-    carried: Mapping[str, str] | None = None,
-) -> Split:
-    """Cut a source into shards of `shard_size` rows, as `url_table.split_source` does, and find each row's image.
-
-    Parts have further columns, IMAGE_SCHEMA. A row whose image cannot be read has none of them, and a source_reason.
-    Every image is read once per version of the source, to be identified; none is held.
-    """
-    text, home = text or TextFormat(), work / "source"
-    if not source.exists():
-        raise FileNotFoundError(f"source {source} is missing; put it back, or add the pool again with its new path")
-    tables = tables_in(source) if columns.image is not None else []
-    if columns.image is not None and not tables:
-        raise FileNotFoundError(f"source {source} has no table ({', '.join(SUFFIXES)}) any more; put it back")
-    hashes = cached_sha256(tables, home / "sha256.json")
-    base = config_sha256(
-        {
-            "files": [[path.relative_to(folder_of(source)).as_posix(), hashes[str(path)]] for path in tables],
-            "names": _beside(source) if columns.image is None else [],
-            "columns": {ours: theirs for ours, theirs in asdict(columns).items() if ours != OWN_ID or theirs},
-            "shard_size": shard_size,
-            "pool": pool,
-            **({"numbers": dict(numbers)} if numbers else {}),
-            **({"carried": dict(carried)} if carried else {}),
-            **({"denylist": denylist.version} if denylist else {}),
-            **({} if text == TextFormat() else {"text": text.config()}),
-        }
-    )[:16]
-    folder = folder_of(source)
-
-    def rows() -> tuple[pl.DataFrame, Stamps, dict[str, int]]:
-        if columns.image is None:
-            return _rows_beside(source)
-        return _rows_of_tables(folder, tables, columns, text, numbers or {}, carried or {}, is_folder=source.is_dir())
-
-    return stamped_split(home, base, folder, rows, pool, shard_size, denylist)
 
 
 _SCHEMA = pl.Schema(

@@ -78,21 +78,31 @@ class ColumnMapping:
 
 
 def split_of_columns(pool: PoolFacts, source: Path, settings: Settings, numbers: Mapping[str, str]) -> Split:
-    """The split of a table at `source` by the columns that the pool names."""
-    named = pool.columns
-    mapping = ColumnMapping(str(named.get("caption")), named.get("url"), named.get("uid"), named.get(OWN_ID))
-    denylist = Denylist.load(settings.home, pool.implied_source)
-    return split_source(
-        pool.name,
-        source,
-        settings.work(pool.name),
-        mapping,
-        pool.shard_size,
-        denylist,
-        pool.text_format,
-        numbers,
-        carried_columns(named),
-    )
+    """Cut a source into shards of so many rows as the pool says, once per version of source and denylist.
+
+    Duplicates are seen over the whole pool here: of several usable rows with one sample_id, the first in source
+    order is not a duplicate. A changed source makes a new split. Holds the source's text columns in memory (about
+    300 bytes a row). `numbers`: further columns, our name → the source's; a part has them as float64.
+    """
+    named, text, home = pool.columns, pool.text_format, settings.work(pool.name) / "source"
+    columns = ColumnMapping(str(named.get("caption")), named.get("url"), named.get("uid"), named.get(OWN_ID))
+    carried, denylist = carried_columns(named), Denylist.load(settings.home, pool.implied_source)
+    files = table_files(source)
+    hashes = cached_sha256(files, home / "sha256.json")
+    version = config_sha256(
+        {
+            "files": [hashes[str(path)] for path in files],
+            "columns": [columns.caption, columns.url, columns.uid, *([columns.own_id] if columns.own_id else [])],
+            "shard_size": pool.shard_size,
+            "pool": pool.name,
+            **({"denylist": denylist.version} if denylist else {}),
+            **({} if text == TextFormat() else {"text": text.config()}),
+            **({"numbers": dict(numbers)} if numbers else {}),
+            **({"carried": carried} if carried else {}),
+        }
+    )[:16]
+    read = partial(_identified, files, columns, text, numbers, carried)
+    return split_once(home / f"split-{version}", read, pool.name, pool.shard_size, denylist)
 
 
 def detect_columns(
@@ -124,43 +134,6 @@ def size_columns(source: Path, text: TextFormat) -> dict[str, str]:
     schemas = [schema_of(path, text) for path in table_files(source)]
     has_both = all(name in schema and schema[name].is_numeric() for schema in schemas for name in SIZES)
     return {name: name for name in SIZES} if has_both else {}
-
-
-def split_source(
-    pool: str,
-    source: Path,
-    work: Path,
-    columns: ColumnMapping,
-    shard_size: int,
-    denylist: Denylist | None = None,
-    text: TextFormat | None = None,
-    numbers: Mapping[str, str] | None = None,
-    carried: Mapping[str, str] | None = None,
-) -> Split:
-    """Cut a source into shards of `shard_size` rows under `work`/source, once per version of source and denylist.
-
-    Duplicates are seen over the whole pool here: of several usable rows with one sample_id, the first in source
-    order is not a duplicate. A changed source makes a new split. Holds the source's text columns in memory (about
-    300 bytes a row). `numbers`: further columns, our name → the source's; a part has them as float64. `carried`:
-    the same of texts on where a row comes from.
-    """
-    files, text = table_files(source), text or TextFormat()
-    home = work / "source"
-    hashes = cached_sha256(files, home / "sha256.json")
-    version = config_sha256(
-        {
-            "files": [hashes[str(path)] for path in files],
-            "columns": [columns.caption, columns.url, columns.uid, *([columns.own_id] if columns.own_id else [])],
-            "shard_size": shard_size,
-            "pool": pool,
-            **({"denylist": denylist.version} if denylist else {}),
-            **({} if text == TextFormat() else {"text": text.config()}),
-            **({"numbers": dict(numbers)} if numbers else {}),
-            **({"carried": dict(carried)} if carried else {}),
-        }
-    )[:16]
-    read = partial(_identified, files, columns, text, numbers or {}, carried or {})
-    return split_once(home / f"split-{version}", read, pool, shard_size, denylist)
 
 
 def _identified(
