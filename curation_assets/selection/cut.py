@@ -37,11 +37,6 @@ class PolicyCut:
     cuts: tuple[Cut, ...]
 
     @property
-    def k(self) -> int:
-        """Samples that the final cut keeps."""
-        return self.cuts[-1].kept
-
-    @property
     def threshold(self) -> float | None:
         """Worst kept value of the final ranking; None where it keeps none."""
         return self.cuts[-1].threshold

@@ -160,7 +160,7 @@ def test_a_simple_cut(tmp_path: Path) -> None:
     assert judged.rank[judged.rows.stored_order].tolist() == list(range(10, 0, -1))
     assert frame["margin"].to_list() == pytest.approx([value - 0.9 for value in TENTHS if value])
     assert frame["reason"].to_list() == ["below_cut:signals.icc"] * 8 + [None] * 2
-    assert (judged.cut.k, judged.cut.threshold, judged.cut.pool_size) == (2, 0.9, 10)
+    assert (judged.cut.cuts[-1].kept, judged.cut.threshold, judged.cut.pool_size) == (2, 0.9, 10)
 
 
 def test_ties_go_by_sample_id(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_compat_keeps_one_more(tmp_path: Path) -> None:
     """formulas.md §13.6."""
     compat = Policy(name="p", rank_by="signals.clip_score", fraction=0.2, semantics="compat")
     cut = fit_cut(compat, pool_of(tmp_path, {"signals.clip_score": TENTHS}))
-    assert (cut.k, cut.threshold) == (3, 0.8)
+    assert (cut.cuts[-1].kept, cut.threshold) == (3, 0.8)
 
 
 def test_threshold_policy(tmp_path: Path) -> None:
@@ -278,7 +278,7 @@ def test_a_frozen_cut_is_of_one_policy_and_version(tmp_path: Path) -> None:
 def test_a_cut_that_nothing_passed_passes_nothing_later(tmp_path: Path) -> None:
     policy = Policy(name="p", rank_by="signals.icc", fraction=0.5)
     cut = fit_cut(policy, pool_of(tmp_path / "first", {"signals.icc": [None, None]}))
-    assert (cut.k, cut.threshold) == (0, None)
+    assert (cut.cuts[-1].kept, cut.threshold) == (0, None)
     later = pool_of(tmp_path / "later", {"signals.icc": [0.95, math.inf]})
     assert judge(policy, later, cut).frame()["verdict"].to_list() == ["dropped", "dropped"]
 
@@ -333,7 +333,7 @@ def test_the_fingerprint_tells_pools_apart(tmp_path: Path) -> None:
 
 def test_an_empty_pool_keeps_nothing(tmp_path: Path) -> None:
     judged = judge(POLICIES["icc"], pool_of(tmp_path, {"signals.icc": [None, None]}, ["failed", "dropped"]))
-    assert (judged.cut.k, judged.frame()["verdict"].to_list()) == (0, ["failed", "dropped"])
+    assert (judged.cut.cuts[-1].kept, judged.frame()["verdict"].to_list()) == (0, ["failed", "dropped"])
     assert judged.rank.tolist() == [0, 0]
     assert np.isnan(judged.value).all()
 

@@ -107,27 +107,6 @@ def training_command(
     Raises ValueError for fewer samples than one batch per checkpoint, a batch that the devices cannot share evenly,
     and paths that the trainer would take for a pattern.
     """
-    arguments = trainer_arguments(scale, tars, devices=devices, machines=machines, samples_seen=samples_seen, seed=seed)
-    process = ["-m", PROCESS, str(Path(out).expanduser().absolute()), *arguments]
-    if devices * machines <= 1:
-        return [sys.executable, *process]
-    rendezvous = ["--standalone"]
-    if machines > 1:
-        rendezvous = [f"--nnodes={machines}", "--rdzv-backend=c10d", "--rdzv-endpoint=FIRST_MACHINE:29500"]
-    launcher = ["torch.distributed.run", *rendezvous, f"--nproc-per-node={devices}"]
-    return [sys.executable, "-m", *launcher, *process]
-
-
-def trainer_arguments(
-    scale: ClipScale,
-    tars: Sequence[Path],
-    *,
-    devices: int,
-    machines: int = 1,
-    samples_seen: int | None = None,
-    seed: int = 0,
-) -> list[str]:
-    """The part of `training_command` that open_clip_train reads. Raises ValueError as that does."""
     if devices < 0 or machines < 1 or (machines > 1 and not devices):
         raise ValueError(f"expected at least one machine, with GPUs where there are several, got {machines}, {devices}")
     processes = max(1, devices * machines)
@@ -146,7 +125,8 @@ def trainer_arguments(
     warm_up = scale.warm_up
     if samples_seen is not None:
         warm_up = min(warm_up, round(WARM_UP_SHARE * scale.steps(seen, devices)))
-    return [
+    process = [
+        "-m", PROCESS, str(Path(out).expanduser().absolute()),
         "--train-data", tar_pattern(tars),
         "--dataset-type", "webdataset",
         "--dataset-resampled",  # tars are drawn with replacement
@@ -171,6 +151,13 @@ def trainer_arguments(
         "--log-every-n-steps", str(max(1, scale.steps(seen, devices) // scale.checkpoints // 20)),
         "--report-to", "",
     ]  # fmt: skip
+    if devices * machines <= 1:
+        return [sys.executable, *process]
+    rendezvous = ["--standalone"]
+    if machines > 1:
+        rendezvous = [f"--nnodes={machines}", "--rdzv-backend=c10d", "--rdzv-endpoint=FIRST_MACHINE:29500"]
+    launcher = ["torch.distributed.run", *rendezvous, f"--nproc-per-node={devices}"]
+    return [sys.executable, "-m", *launcher, *process]
 
 
 def tar_pattern(tars: Sequence[Path]) -> str:
