@@ -321,6 +321,11 @@ class Settings:
         """Whether models run in other processes than this one."""
         return self.workers > 1 or self.ray is not None
 
+    @property
+    def threads_of_worker(self) -> int:
+        """Threads of each of the workers; CPUs that a task of the Ray cluster takes."""
+        return max(1, self.threads // self.workers)
+
     def for_pool(self, profile_name: str | None) -> "Settings":
         """These settings with the profile that a pool names, unless the caller chose one.
 

@@ -21,7 +21,6 @@ from concurrent.futures import (
     Future,
     ProcessPoolExecutor,
     ThreadPoolExecutor,
-    as_completed,
     wait,
 )
 from concurrent.futures.process import BrokenProcessPool
@@ -131,19 +130,6 @@ def _roles_of_run(ctx: PoolContext, table: Table, tables: Mapping[str, Table]) -
     if table.grain == "training":
         return sorted(ROLES)
     return roles_of((table, *(tables[name] for name in ctx.planned if name in tables)))
-
-
-def run_all(settings: Settings, function: Callable[..., object], calls: Sequence[tuple[Any, ...]]) -> Iterator[object]:
-    """Call an importable function that writes files with each of some arguments on the nodes of the Ray cluster; yield
-    as calls end. Paths in the home are a node's own. Raises what a call raises, TaskLostError where its nodes died.
-    """
-    executor = workers(settings, ())
-    jobs = [executor.submit(function, *arguments) for arguments in calls]
-    try:
-        yield from (job.result() for job in as_completed(jobs))
-    finally:
-        for job in jobs:
-            job.cancel()
 
 
 def roles_of(tables: Iterable[Table]) -> list[str]:
@@ -269,7 +255,7 @@ def warm_up(settings: Settings, roles: Collection[str] = tuple(ROLES)) -> None:
             preload.append("curation_assets.evaluation.models.miniature")
             preload += [f"curation_assets.engines.{role}" for role in sorted(roles)]
         multiprocessing.set_forkserver_preload(preload)
-        with _thread_environment(_threads_of_worker(settings)), _without_interrupts():
+        with _thread_environment(settings.threads_of_worker), _without_interrupts():
             forkserver.ensure_running()
 
 
@@ -337,7 +323,7 @@ class Workers(Executor):
             mp_context=_WorkerContext(),
             initializer=_start_worker,
             initargs=(
-                _threads_of_worker(self.settings),
+                self.settings.threads_of_worker,
                 self.settings.device_of_worker(number),
                 self._environment,
                 self.in_hand,
@@ -380,7 +366,7 @@ def workers(settings: Settings, roles: Collection[str] = tuple(ROLES)) -> Execut
         return _executor
     stop_workers()
     if settings.ray is not None:
-        _executor = RayExecutor(settings, _threads_of_worker(settings))
+        _executor = RayExecutor(settings)
     else:
         warm_up(settings, roles)
         _executor = Workers(settings)
@@ -397,10 +383,6 @@ def _decides_workers(settings: Settings) -> Any:
         settings.devices,
         tuple(environment_read().items()),
     )
-
-
-def _threads_of_worker(settings: Settings) -> int:
-    return max(1, settings.threads // settings.workers)
 
 
 def stop_workers() -> None:

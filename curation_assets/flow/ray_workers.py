@@ -10,8 +10,8 @@ import functools
 import logging
 import os
 import socket
-from collections.abc import Callable
-from concurrent.futures import Executor, Future
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, Future, as_completed
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,12 +40,12 @@ class TaskLostError(ExpectedError):
 class RayExecutor(Executor):
     """Calls importable functions on the cluster at `settings.ray`, in the order in which nodes become free.
 
-    A task takes `threads` CPUs and, where the profile may use a GPU and the cluster has one, one GPU.
+    A task takes `settings.threads_of_worker` CPUs and, where the profile may use a GPU and the cluster has one, a GPU.
     Raises RayUnavailableError where there is no such cluster.
     """
 
-    def __init__(self, settings: Settings, threads: int) -> None:
-        ray = _connected(settings)
+    def __init__(self, settings: Settings) -> None:
+        ray, threads = _connected(settings), settings.threads_of_worker
         resources = ray.cluster_resources()
         needs_gpu = settings.profile.device != "cpu" and resources.get("GPU", 0) >= 1
         largest = max((node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]), default=0)
@@ -66,6 +66,19 @@ class RayExecutor(Executor):
         reference: ObjectRef[Any] = self._call.remote(__version__, self._home, self._root, function, args, kwargs)
         reference.future().add_done_callback(functools.partial(_pass_on, done=done))
         return done
+
+
+def run_all(settings: Settings, function: Callable[..., object], calls: Sequence[tuple[Any, ...]]) -> Iterator[object]:
+    """Call an importable function that writes files with each of some arguments on the nodes of the Ray cluster; yield
+    as calls end. Paths in the home are a node's own. Raises what a call raises, TaskLostError where its nodes died.
+    """
+    executor = RayExecutor(settings)
+    jobs = [executor.submit(function, *arguments) for arguments in calls]
+    try:
+        yield from (job.result() for job in as_completed(jobs))
+    finally:
+        for job in jobs:
+            job.cancel()
 
 
 def _connected(settings: Settings) -> Any:
@@ -110,7 +123,7 @@ def _call(version: str, home: str, root: Path, function: Callable[..., Any], arg
 
     def of_here(arg: Any) -> Any:
         if isinstance(arg, Settings):
-            return replace(arg, home=here)
+            return replace(arg, home=here, ray=None)  # a task of a task would wait for CPUs that this one holds
         return here / arg.relative_to(root) if isinstance(arg, Path) and arg.is_relative_to(root) else arg
 
     return function(*map(of_here, args), **kwargs)

@@ -11,7 +11,7 @@ import itertools
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -32,7 +32,7 @@ from curation_assets.stores.atomic import (
     remove_path,
     remove_stale,
 )
-from curation_assets.stores.shard_store import ShardStore
+from curation_assets.stores.shard_store import ShardStore, one_by_one
 from curation_assets.stores.temporary import temporary_path
 
 ROWS_IN_MEMORY = 14_000_000  # of a pool that is read whole
@@ -46,14 +46,6 @@ SORTED_ROWS = "sorted_rows"  # of a pool in a bucket a folder of objects while n
 _ROWS, _WORDS = "rows", "words.json"
 Contents = Mapping[str, np.ndarray | Texts]
 Wanted = tuple[str | int, ...]  # what is read of a group: its rows, a signal, its scores, or texts
-#: Calls an importable function with each of some arguments, and yields as calls end; flow/parallel.py has one for Ray.
-RunAll = Callable[[Callable[..., object], Sequence[tuple[Any, ...]]], Iterable[object]]
-
-
-def one_by_one(function: Callable[..., object], calls: Sequence[tuple[Any, ...]]) -> Iterator[object]:
-    """The calls in this process, in order."""
-    for arguments in calls:
-        yield function(*arguments)
 
 
 def fits_into_memory(store: ShardStore) -> bool:
@@ -62,27 +54,23 @@ def fits_into_memory(store: ShardStore) -> bool:
 
 
 @contextmanager
-def whole_pool(
-    store: ShardStore, progress: ProgressReporter | None = None, run_all: RunAll = one_by_one
-) -> Iterator["PoolRows | SortedPool"]:
+def whole_pool(store: ShardStore, progress: ProgressReporter | None = None) -> Iterator["PoolRows | SortedPool"]:
     """All rows of a pool, repeats dropped: in memory where they fit; else sorted on disk, until the block ends.
 
-    `run_all`: by whom groups of shards are read. Raises MissingTableError, DiskError where there is no room.
+    Raises MissingTableError, DiskError where there is no room, and what `store.run_all` does.
     """
     groups, rows = _groups(store)
     if rows <= ROWS_IN_MEMORY:
         yield PoolRows.read(store)
         return
-    with _folders(store, run_all) as (folder, spilled):
-        pool = SortedPool(store, folder, spilled, groups, rows, progress or Silent(), run_all)
+    with _folders(store) as (folder, spilled):
+        pool = SortedPool(store, folder, spilled, groups, rows, progress or Silent())
         pool.sort()
         yield pool
 
 
 @contextmanager
-def ranges_with_repeats(
-    store: ShardStore, progress: ProgressReporter | None = None, run_all: RunAll = one_by_one
-) -> Iterator[Iterator[PoolRows]]:
+def ranges_with_repeats(store: ShardStore, progress: ProgressReporter | None = None) -> Iterator[Iterator[PoolRows]]:
     """All rows of a pool as they are, sorted, in ranges of ids: all rows of a sample are in one.
 
     Raises as `whole_pool`.
@@ -91,8 +79,8 @@ def ranges_with_repeats(
     if rows <= ROWS_IN_MEMORY:
         yield iter([PoolRows.with_repeats(store)])
         return
-    with _folders(store, run_all) as (folder, spilled):
-        pool = SortedPool(store, folder, spilled, groups, rows, progress or Silent(), run_all)
+    with _folders(store) as (folder, spilled):
+        pool = SortedPool(store, folder, spilled, groups, rows, progress or Silent())
         yield (rows for rows, _ in pool.ranges(is_dropping=False))
 
 
@@ -113,7 +101,7 @@ def _groups(store: ShardStore) -> tuple[list[tuple[str, ...]], int]:
 
 
 @contextmanager
-def _folders(store: ShardStore, run_all: RunAll) -> Iterator[tuple[Path, Path]]:
+def _folders(store: ShardStore) -> Iterator[tuple[Path, Path]]:
     """A new folder beside the pool's tables, and where groups are written: in it, or, where other machines write them
     into a bucket, in a folder of objects. Removed at the end; what a killed process left is removed now."""
     target = store.root / SORTED_ROWS
@@ -122,7 +110,7 @@ def _folders(store: ShardStore, run_all: RunAll) -> Iterator[tuple[Path, Path]]:
     if store.objects is not None:
         for left in store.objects.unused_since(target, time.time() - FOREIGN_STALE_SECONDS):
             remove_path(left)
-        if run_all is not one_by_one:
+        if store.run_all is not one_by_one:
             spilled = target / folder.name.removeprefix(".")
     with naming_refusals(store.root):
         folder.mkdir(parents=True)
@@ -284,7 +272,6 @@ class SortedPool:
     groups: list[tuple[str, ...]]
     row_count: int
     progress: ProgressReporter
-    run_all: RunAll
     shards: list[str] = field(init=False)
     _bounds: np.ndarray = field(init=False)  # (R + 1, G) where each range begins in each group
     _tables: dict[Wanted, dict[str, Column]] = field(default_factory=dict)
@@ -344,7 +331,7 @@ class SortedPool:
         with self.progress.task(f"{_named(wanted)}: groups of shards read", len(self.groups)) as advance:
             groups = enumerate(self.groups)
             calls = [(self.store.root, shards, self._place(number), wanted) for number, shards in groups]
-            for _ in self.run_all(spill, calls):
+            for _ in self.store.run_all(spill, calls):
                 advance(1)
         if self.store.objects is not None and self.spilled != self.folder:
             self.store.objects.refresh(self.spilled)

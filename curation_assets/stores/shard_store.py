@@ -21,7 +21,7 @@ import re
 import stat
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -68,6 +68,14 @@ _VERSION = re.compile(r"^\.[a-z0-9_]+\.version-[0-9a-f]{12}$")
 UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
 
 Models = Sequence[ModelIdentity | Mapping[str, str]]
+#: Calls an importable function with each of some arguments, and yields as calls end.
+RunAll = Callable[[Callable[..., object], Sequence[tuple[Any, ...]]], Iterable[object]]
+
+
+def one_by_one(function: Callable[..., object], calls: Sequence[tuple[Any, ...]]) -> Iterator[object]:
+    """The calls in this process, in order."""
+    for arguments in calls:
+        yield function(*arguments)
 
 
 class MissingTableError(StoreError, FileNotFoundError):
@@ -157,8 +165,9 @@ def check_in_version(folder: Path, name: str) -> Path:
 class ShardStore:
     """The tables of one pool. Raises ValueError for names that are not 'stage/name' or keys that are no shard keys."""
 
-    def __init__(self, root: Path) -> None:
-        self.root = Path(root)
+    def __init__(self, root: Path, run_all: RunAll = one_by_one) -> None:
+        """`run_all`: by whom groups of shards of a pool that fits into no memory are read (selection/ranges.py)."""
+        self.root, self.run_all = Path(root), run_all
         self.objects = object_home(self.root)  # None for a home on a disk
         self._fetched_anew: set[Path] = set()
         self._paths: dict[tuple[str, str | None], Path] = {}  # joining them anew takes longer than to stat a file

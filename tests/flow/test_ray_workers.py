@@ -1,5 +1,6 @@
 """Shards on the nodes of a Ray cluster: the same tables as on one machine, also when a node dies."""
 
+import json
 import re
 import shutil
 import socket
@@ -14,7 +15,9 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 import pytest
+from typer.testing import CliRunner
 
+from curation_assets.cli import app
 from curation_assets.core.settings import load_settings
 from curation_assets.defs.launch import run_pool
 from curation_assets.flow.parallel import stop_workers
@@ -23,7 +26,7 @@ from curation_assets.sources.declaration import add_pool
 from curation_assets.stores.atomic import remove_path
 from curation_assets.stores.content_hash import frame_sha256
 from tests.defs.test_ranges import contents
-from tests.support.lineage_pools import OPTIONS, bring_up_to_date, webdataset_pool
+from tests.support.lineage_pools import OPTIONS, bring_up_to_date, finished_photos, webdataset_pool
 from tests.support.paths import REPOSITORY
 
 if TYPE_CHECKING:
@@ -148,27 +151,34 @@ def test_cuts_and_ledgers_of_a_pool_larger_than_memory_outlive_a_node(tmp_path: 
         assert (spread / ledger.relative_to(tmp_path / "local")).read_bytes() == ledger.read_bytes()
 
 
-#: Cuts, subsets and ledger of a pool that fits into no memory, in a home in a bucket. A node whose working copy is not
-#: the run's ends no group: it is killed while the run waits for it. The pid of whoever has read one is noted.
-SPILLED_IN_A_BUCKET = """
+#: In a process of its own: groups of a pool that fits into no memory are read by whoever does; whether on the node of
+#: the run, and what, is noted. The other node has another folder of working copies.
+NOTING = """
 import os, sys, time
 from pathlib import Path
-from curation_assets.core.settings import load_settings
-from curation_assets.flow.context import PoolContext
 from curation_assets.selection import ranges
-from tests.support.lineage_pools import summarise
 from tests.support.little_memory import little_memory
-home, notes, homes = sys.argv[1], Path(sys.argv[2]), os.environ["CURATION_HOMES"]
-read = ranges.spill
+notes, homes, read, is_lost = Path(sys.argv.pop(1)), os.environ["CURATION_HOMES"], ranges.spill, {is_lost}
 def spill(root, shards, place, wanted):
     read(root, shards, place, wanted)
+    is_own = os.environ["CURATION_HOMES"] == homes
     with notes.open("a") as file:
-        file.write(f"{os.environ['CURATION_HOMES'] == homes} {place.name} {wanted[0]}\\n")
-    if os.environ["CURATION_HOMES"] != homes:
-        time.sleep(3600)
+        file.write(f"{{is_own}} {{place.name}} {{wanted[0]}}\\n")
+    while is_lost and not is_own:  # until the node is killed
+        time.sleep(1)
 ranges.spill = spill
+"""
+CUTS_AND_LEDGERS = """
+from curation_assets.core.settings import load_settings
+from curation_assets.flow.context import PoolContext
+from tests.support.lineage_pools import summarise
 with little_memory(7):
-    summarise(PoolContext.open(load_settings(home, "embedded"), "photos", run_id="run-7"))
+    summarise(PoolContext.open(load_settings(sys.argv[1], "embedded"), "photos", run_id="run-7"))
+"""
+COMMAND = """
+from curation_assets.cli import main
+with little_memory(7):
+    main()
 """
 
 
@@ -204,13 +214,40 @@ def test_groups_in_a_bucket_outlive_the_node_that_put_them(tmp_path: Path, monke
         remove_path(store.root / "filtered")
         assert not bucket.keys(filtered)
         notes = tmp_path / "notes"
-        command = [sys.executable, "-c", SPILLED_IN_A_BUCKET, f"s3://{BUCKET}/pools", str(notes)]
+        script = NOTING.format(is_lost=True) + CUTS_AND_LEDGERS
+        command = [sys.executable, "-c", script, str(notes), f"s3://{BUCKET}/pools"]
         run_while_a_node_dies(command, lambda _: notes.is_file() and "False" in notes.read_text())
         assert made() == expected
         calls = [line.split(maxsplit=1) for line in notes.read_text().splitlines()]
         (lost,) = [what for is_own, what in calls if is_own == "False"]
         assert ["True", lost] in calls, "the group was read again"
         assert not [key for key in bucket.keys("pools/work/") if "sorted_rows" in key]
+
+
+@pytest.mark.slow
+@pytest.mark.infra
+@pytest.mark.timeout(1500)
+def test_a_what_if_of_a_pool_larger_than_memory_is_read_by_both_nodes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ray")
+    from tests.support.ray_cluster import ray_cluster
+
+    monkeypatch.setenv("CURATION_HOMES", str(tmp_path / "homes"))
+    monkeypatch.setenv("CURATION_PROFILE", "embedded")
+    finished_photos(tmp_path)
+    command = ["diff", "icc", "--at", "0.5", "--json", "--pool", "photos", "--home", str(tmp_path)]
+    here = CliRunner().invoke(app, command)
+    assert here.exit_code == 0, here.output
+    notes, script = tmp_path / "notes", NOTING.format(is_lost=False) + COMMAND
+    with ray_cluster() as cluster:
+        spread = subprocess.run(
+            [sys.executable, "-c", script, str(notes), *command],
+            cwd=REPOSITORY, env=cluster.environment, capture_output=True, text=True,
+        )  # fmt: skip
+    assert spread.returncode == 0, spread.stderr[-3000:]
+    assert json.loads(spread.stdout) == json.loads(here.stdout)
+    assert {line.split()[0] for line in notes.read_text().splitlines()} == {"True", "False"}
 
 
 @pytest.mark.slow

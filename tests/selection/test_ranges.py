@@ -224,7 +224,8 @@ def test_groups_that_other_machines_read_come_through_the_bucket(
         for left in ("left", "also"):
             bucket.client.put_object(Bucket=BUCKET, Key=f"pools/work/photos/sorted_rows/{left}/a.npy", Body=b"a")
         with little_memory(5):
-            with whole_pool(store, run_all=run_all) as pool:
+            store.run_all = run_all
+            with whole_pool(store) as pool:
                 assert {key.split("/")[5] for key in objects()} == {"a.npy", "group0", "group1", "group2"}
                 assert fit_pool_cut(policy, pool) == fit_cut(policy, PoolRows.read(store))
             assert len(objects()) == 2, "another run may still write them"

@@ -10,7 +10,6 @@ import polars as pl
 
 from curation_assets.audit.ledger import check_against_verdicts, recorded_signals, write_ledger, write_versions
 from curation_assets.audit.versions import VersionBook
-from curation_assets.core.progress import ProgressReporter
 from curation_assets.core.table_names import (
     CONTAMINATION,
     DUPLICATES,
@@ -25,20 +24,18 @@ from curation_assets.core.table_names import (
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import fitted_recipes, policies_of, recipe_models
 from curation_assets.flow.frozen import frozen_notes
-from curation_assets.flow.parallel import run_all
 from curation_assets.flow.table import Fit, Folder, Shown, Table, TableCheck, Together
 from curation_assets.numeric.identity import packed_uids
 from curation_assets.selection.cut import PolicyCut, cut_frame, cut_of_frame
 from curation_assets.selection.judging import judge, multiplicity
 from curation_assets.selection.part_by_part import fit_pool_cut
 from curation_assets.selection.policy import RANDOM, Policy
-from curation_assets.selection.ranges import RunAll, one_by_one, ranges_with_repeats, whole_pool
+from curation_assets.selection.ranges import ranges_with_repeats, whole_pool
 from curation_assets.selection.rows import DROP_REASON, ROW_KEY, UID, PoolRows, uid_columns
 from curation_assets.stores.columns import by_shard, uid_texts
 from curation_assets.stores.denylist import COLUMNS, Denylist
 from curation_assets.stores.external_sort import RUN_BYTES, ExternalSort
 from curation_assets.stores.samples import SAMPLES_SCHEMA
-from curation_assets.stores.shard_store import ShardStore
 from curation_assets.stores.subsets import write_sorted_keys, write_sorted_subset
 from curation_assets.stores.tar_samples import sample_key
 
@@ -123,7 +120,7 @@ def recipes_of(ctx: PoolContext) -> dict[str, tuple[str, ...]]:
 
 def _cut_table(policy: Policy) -> Table:
     def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
-        with whole_pool(*_read_by(ctx)) as pool:
+        with whole_pool(ctx.store, ctx.progress) as pool:
             return cut_frame(fit_pool_cut(policy, pool))
 
     return Table(
@@ -187,15 +184,10 @@ def _duplicates(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     known = pl.DataFrame(schema=schema)
     if unchanged and before is not None:
         known = ctx.store.read(DUPLICATES).filter(pl.col("shard").is_in(unchanged)).select(*schema)
-    with ranges_with_repeats(*_read_by(ctx)) as ranges:
+    with ranges_with_repeats(ctx.store, ctx.progress) as ranges:
         shared = pl.concat([_repeats(rows) for rows in ranges])
     counting = shared.join(known, on=ROW_KEY, how="anti").sort(~pl.col("shard").is_in(unchanged), *ROW_KEY)
     return pl.concat([known, counting.filter(~pl.col("sample_id").is_first_distinct())]).sort(*ROW_KEY)
-
-
-def _read_by(ctx: PoolContext) -> tuple[ShardStore, ProgressReporter, RunAll]:
-    """How the rows of a whole pool are read."""
-    return ctx.store, ctx.progress, one_by_one if ctx.settings.ray is None else functools.partial(run_all, ctx.settings)
 
 
 def _repeats(rows: PoolRows) -> pl.DataFrame:
@@ -274,7 +266,7 @@ def _verdicts(ctx: PoolContext, policy_name: str, shard: str) -> pl.DataFrame:
 
 def _ledger(ctx: PoolContext, folder: Path) -> None:
     book, recipes = VersionBook(ctx.store, ctx.profile.name), recipes_of(ctx)
-    with whole_pool(*_read_by(ctx)) as pool:
+    with whole_pool(ctx.store, ctx.progress) as pool:
         for policy in policies_of(ctx):
             path, cut = folder / f"{policy.name}.parquet", cut_of(ctx, policy.name)
             judged = write_ledger(pool, policy, path, book, recipes=recipes, cut=cut)
