@@ -18,7 +18,11 @@ import dagster as dg
 import pytest
 
 from curation_assets.core.settings import load_settings
-from curation_assets.defs.launch import InstanceError, prepare_instance
+from curation_assets.defs.launch import InstanceError, prepare_instance, run_pool
+from curation_assets.defs.lineage import recorded_lineage
+from curation_assets.flow.context import PoolContext
+from tests.defs.test_partitions import RAW, pool_of
+from tests.defs.test_partitions import contents as contents_of
 from tests.defs.test_ranges import contents
 from tests.support.lineage_pools import webdataset_pool
 from tests.support.paths import REPOSITORY
@@ -134,6 +138,23 @@ def test_run_and_ui_with_daemon_work_on_postgres(home: Path, tmp_path: Path) -> 
             time.sleep(2)
         assert healthy, "Dagster requires some"
         assert all(healthy.values()), healthy
+
+
+@pytest.mark.slow
+def test_blocks_of_shards_make_the_tables_of_single_shards_on_postgres(home: Path, tmp_path: Path) -> None:
+    """The server knows a pool of this name whose partitions were single shards."""
+    settings, blocks = pool_of(home, 2, shards=5), {f"photos-00000{n}..00000{n + 1}" for n in (0, 2, 4)}
+    assert all(report.computed for report in run_pool(settings, "photos", shards=["1..3"], tables=RAW))
+    run_pool(settings, "photos")
+    assert not [report.table for report in run_pool(settings, "photos") if report.computed]
+    with prepare_instance(settings) as instance:
+        assert type(instance.event_log_storage).__name__ == "PostgresEventLogStorage"
+        assert set(instance.get_dynamic_partitions("photos")) == blocks
+        assert instance.get_materialized_partitions(dg.AssetKey(["photos", "filtered", "icc"])) == blocks
+    assert set(recorded_lineage(PoolContext.open(settings, "photos"), "filtered/icc").edges["dagster"]) == {"agrees"}
+    single = pool_of(tmp_path / "single", 1, shards=5)
+    run_pool(single, "photos")
+    assert contents_of(settings) == contents_of(single)
 
 
 def test_a_wrong_password_an_absent_server_and_an_unset_variable_are_said_in_a_sentence(

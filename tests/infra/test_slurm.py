@@ -19,6 +19,7 @@ import pytest
 
 from curation_assets.core.settings import load_settings
 from curation_assets.defs.launch import run_pool
+from tests.defs.test_partitions import set_size
 from tests.defs.test_ranges import contents
 from tests.support.lineage_pools import webdataset_pool
 from tests.support.paths import REPOSITORY
@@ -130,10 +131,13 @@ def logs_of(home: Path) -> str:
 @pytest.mark.slow
 @pytest.mark.timeout(3000)
 def test_a_pool_goes_through_slurm_in_turns_with_the_same_bytes(slurm: Path, tmp_path: Path) -> None:
-    """One of the tasks is ended half-way: its chain stops with a word, and the same command goes on."""
+    """One of the tasks is ended half-way: its chain stops with a word, and the same command goes on.
+
+    Partitions are blocks of two shards, the second of which is in both tasks; those of the pool beside, shards.
+    """
     home = tmp_path / "slurm"
-    webdataset_pool(home, shards=4, per_shard=4)
-    first = submit(home, "--per-task", "2")
+    set_size(webdataset_pool(home, shards=4, per_shard=4), 2)
+    first = submit(home, "--per-task", "3")
     assert first.returncode == 0, first.stderr
     assert "4 shards in 2 tasks" in first.stdout
     array = first.stdout.split("jobs ")[1].split()[0]
@@ -141,7 +145,7 @@ def test_a_pool_goes_through_slurm_in_turns_with_the_same_bytes(slurm: Path, tmp
     subprocess.run(["scancel", f"{array}_1"], check=True)
     wait_for_jobs(home, 1200)  # the job of the whole pool has left the queue too: it does not wait for ever
     assert not (home / "work/photos/filtered/subsets").exists()
-    again = submit(home, "--per-task", "2")
+    again = submit(home, "--per-task", "3")
     assert again.returncode == 0, again.stderr
     log = wait_for_jobs(home, 2400)
     assert "pool photos: up to date" in log, log
