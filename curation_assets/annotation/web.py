@@ -16,10 +16,9 @@ from curation_assets.annotation import QUESTION, SCALE
 from curation_assets.annotation.ranking import CRITERIA
 from curation_assets.annotation.ratings_log import check_rater
 from curation_assets.annotation.session import Session
-from curation_assets.core.own_pages import ANSWER_HEADERS, Kind, refusal
+from curation_assets.core.own_pages import ANSWER_HEADERS, HOST, Kind, refusal
 from curation_assets.stores.rankings import load_ranked_image
 
-HOST = "127.0.0.1"
 MAX_BODY_BYTES = 4096  # a rating is about a hundred
 LONGER_SIDE_PX = 900  # of a picture that is shown
 

@@ -8,11 +8,13 @@ something is JSON, which a browser sends to another origin only after a prefligh
 Only the standard library is imported: `curate explore` loads this file into the viewer's own environment.
 """
 
+import socket
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from typing import Any, Literal, Protocol
 from urllib.parse import urlsplit
 
-OWN_NAMES = ("127.0.0.1", "localhost")
+HOST = "127.0.0.1"
+OWN_NAMES = (HOST, "localhost")
 #: Of every answer, for browsers that do not say where a request comes from: no other site shows or embeds it.
 ANSWER_HEADERS = (
     ("X-Frame-Options", "SAMEORIGIN"),
@@ -28,6 +30,14 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
+
+
+def listening(port: int) -> socket.socket:
+    """A socket for a server on this machine; port 0 takes a free one. Raises OSError for a port in use."""
+    try:
+        return socket.create_server((HOST, port))
+    except OSError as error:
+        raise OSError(error.errno, f"{HOST}:{port} cannot be used ({error.strerror}); give another --port") from error
 
 
 class Headers(Protocol):

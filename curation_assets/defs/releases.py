@@ -71,21 +71,13 @@ def record_releases(settings: Settings, pool: str) -> list[str]:
     declared = load_pool(settings, pool) if is_declared else Pool(pool, "world", "")
     new = [release for release in releases if _recorded_version(instance, declared, release) != release.sha256]
     for release in new:
-        instance.report_runless_asset_event(
-            dg.AssetMaterialization(
-                releases_key(declared),
-                partition=release.name,
-                metadata=_metadata(release),
-                tags={DATA_VERSION: release.sha256},
-            )
-        )
+        made = {releases_key(declared): _metadata(release)}
         if release.withdrawn is None and (release.folder / PROVENANCE_FILE).is_file():
+            made[summary_key(declared)] = _counted(release)
+        for key, metadata in made.items():
             instance.report_runless_asset_event(
                 dg.AssetMaterialization(
-                    summary_key(declared),
-                    partition=release.name,
-                    metadata=_counted(release),
-                    tags={DATA_VERSION: release.sha256},
+                    key, partition=release.name, metadata=metadata, tags={DATA_VERSION: release.sha256}
                 )
             )
     return [release.name for release in new]

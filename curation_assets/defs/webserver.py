@@ -10,7 +10,6 @@ import logging
 import os
 import re
 import signal
-import socket
 import subprocess
 import threading
 import urllib.request
@@ -21,7 +20,7 @@ from starlette.applications import Starlette
 from starlette.routing import Match
 
 from curation_assets.core.errors import ExpectedError
-from curation_assets.core.own_pages import OWN_NAMES, Kind, Message, OwnPagesOnly
+from curation_assets.core.own_pages import HOST, OWN_NAMES, Kind, Message, OwnPagesOnly, listening
 from curation_assets.core.settings import Settings, resource_path
 from curation_assets.defs.launch import prepare_instance
 from curation_assets.foreign.dagster_processes import Ui, with_ui
@@ -29,7 +28,6 @@ from curation_assets.sources.declaration import declaration_sha256, list_pools
 
 logger = logging.getLogger(__name__)
 
-HOST = "127.0.0.1"
 LOOK_SECONDS = 2.0  # between two looks at the declarations of pools
 RELOAD_SECONDS = 600.0
 LOCATION = "curation"  # of workspace.yaml
@@ -73,7 +71,7 @@ def serve(
     DaemonEndedError where the daemon ends by itself.
     """
     with contextlib.ExitStack() as stack:
-        listener = stack.enter_context(_listening(port))
+        listener = stack.enter_context(listening(port))
         instance = stack.enter_context(prepare_instance(settings))
         loaded = declarations(settings)  # before the code server reads them: what is edited meanwhile is loaded anew
         os.environ["CURATION_HOME"] = str(settings.home)
@@ -95,16 +93,6 @@ def serve(
                 raise DaemonEndedError(f"Dagster's daemon ended with status {daemon.wait()}; its last lines are above")
 
         with_ui(instance, resource_path("workspace.yaml"), address, serve_with_daemon)
-
-
-@contextlib.contextmanager
-def _listening(port: int) -> Iterator[socket.socket]:
-    try:
-        listener = socket.create_server((HOST, port))
-    except OSError as error:
-        raise OSError(error.errno, f"{HOST}:{port} cannot be used ({error.strerror}); give another --port") from error
-    with listener:
-        yield listener
 
 
 @contextlib.contextmanager
