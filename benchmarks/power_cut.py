@@ -1,13 +1,17 @@
 """Power cuts at every write of a run, a takedown, a release and a refit; each of their file operations failing; and
 each file that they meet damaged.
 
-    PYTHONPATH=. python benchmarks/power_cut.py [--only run] [--what cuts,failures,damages] [--minutes 60] [--seed 0]
+    PYTHONPATH=. python benchmarks/power_cut.py [--only run] [--what cuts,parts,failures,damages] [--of-each-kind]
+        [--minutes 60] [--seed 0]
 
 A command runs once under strace. At every prefix of its writes the home is built as a disk could hold it then
-(tests/support/disk_record.py), equal ones once, and the command runs again on it. Then its first file operation fails,
-its second, and so on until it ends without reaching that number, with EIO, ENOSPC and EMFILE, once and for ever. Then
-each file of the home that it meets is cut short, emptied or zeroed, as disks leave files that they reported as flushed.
-States, operations and files come in a seeded order: a run that is ended for its time is a sample. Writes
+(tests/support/disk_record.py), equal ones once, and the command runs again on it: with all that was written or with
+what was flushed alone ("cuts"), then with a part of what was not flushed ("parts"). Then its first file operation
+fails, its second, and so on until it ends without reaching that number, with EIO, ENOSPC and EMFILE, once and for ever
+("failures"). Then each file of the home that it meets is cut short, emptied or zeroed, as disks leave files that they
+reported as flushed ("damages").
+States, operations and files come in a seeded order: a run that is ended for its time is a sample. Of operations one of
+each kind comes first (the call, and the file without numbers and hashes); `--of-each-kind` tries no others. Writes
 benchmarks/results/power_cut.csv, a row per command and kind of fault, and one per try that went wrong into --problems.
 """
 
@@ -34,8 +38,12 @@ Try: TypeAlias = tuple[int, int, power.Came, str]
 HEAD = ("command", "fault", "steps", "of", "tried", *OUTCOMES)
 
 
-def cuts(home: Prepared, name: str, seed: int, every: int) -> Iterator[Try]:
-    """Steps, distinct states, what came of each tried one, and which it was."""
+def cuts(home: Prepared, name: str, given: argparse.Namespace, is_part: bool) -> Iterator[Try]:
+    """Steps, distinct states, what came of each tried one, and which it was.
+
+    `is_part`: those states that hold a part of what was not flushed, else those that hold all of it or nothing.
+    """
+    seed = given.seed
     expected = power.undisturbed(home, name)
     log = power.record(home, name)
     record = power.disk(home, name)
@@ -43,8 +51,8 @@ def cuts(home: Prepared, name: str, seed: int, every: int) -> Iterator[Try]:
     escaped, unsafe = power.missed(home, record), power.unflushed(record)
     assert not escaped, f"the recorder missed {escaped[:10]}"
     assert not unsafe, f"{name} has ended, and a power cut would take {unsafe[:10]}"
-    states = sorted(power.distinct(home, name, log, seed).values())
-    chosen = random.Random(seed).sample(states, len(states) // every)
+    states = sorted(which[1:] for which in power.distinct(home, name, log, seed).values() if which[0] == is_part)
+    chosen = random.Random(seed).sample(states, len(states) // given.every)
     print(f"{name}: {steps} steps, {len(states)} states", file=sys.stderr, flush=True)
     for block in itertools.batched(chosen, 100) if sys.version_info >= (3, 12) else _blocks(chosen, 100):
         wanted = sorted(block)  # one replay serves all of a block
@@ -62,25 +70,30 @@ def _blocks(items: list[tuple[int, int]], size: int) -> Iterator[list[tuple[int,
         yield items[start : start + size]
 
 
-def failures(
-    home: Prepared, name: str, seed: int, every: int, error: int
-) -> Iterator[tuple[int, int, power.Came, str]]:
+def failures(home: Prepared, name: str, given: argparse.Namespace, error: int) -> Iterator[Try]:
     """Operations, tries in all, what came of each tried one, and which it was."""
     expected = power.undisturbed(home, name)
-    home.restore(power.BEGINS[name])
-    steps = power.began(home, name, [1 << 40, error, 0])["count"]
+    operations = power.operations(home, name, error)
+    steps = len(operations)
     faults = [(number, for_ever) for number in range(1, steps + 1) for for_ever in (0, 1)]
-    for number, for_ever in random.Random(seed).sample(faults, len(faults) // every):
+    chosen = random.Random(given.seed).sample(faults, len(faults) // given.every)
+    of_kind = {(operations[number - 1], for_ever): (number, for_ever) for number, for_ever in chosen}
+    print(f"{name}, {errno.errorcode[error]}: {steps} operations, {len(of_kind)} kinds", file=sys.stderr, flush=True)
+    first = list(of_kind.values())
+    rest = [] if given.of_each_kind else [fault for fault in chosen if fault not in set(first)]
+    for number, for_ever in first + rest:
         came = power.after_failure(home, name, [number, error, for_ever], expected)
-        yield steps, len(faults), came, f"operation {number}{' and all that follow' if for_ever else ''}"
-    assert every > 1 or power.after_failure(home, name, [2 * steps, error, 0], expected).outcome == "not reached"
+        which = f"operation {number}{' and all that follow' if for_ever else ''}: {operations[number - 1]}"
+        yield steps, len(of_kind) if given.of_each_kind else len(faults), came, which
+    is_whole = given.every == 1 and not given.of_each_kind
+    assert not is_whole or power.after_failure(home, name, [2 * steps, error, 0], expected).outcome == "not reached"
 
 
-def damaged(home: Prepared, name: str, seed: int, every: int) -> Iterator[Try]:
+def damaged(home: Prepared, name: str, given: argparse.Namespace) -> Iterator[Try]:
     """Files, damages in all, what came of each tried one, and which it was."""
     expected = power.met(home, name)
     found = power.damages(home, name)
-    for path, kind in random.Random(seed).sample(found, len(found) // every):
+    for path, kind in random.Random(given.seed).sample(found, len(found) // given.every):
         yield len({one for one, _ in found}), len(found), power.after_damage(home, name, path, kind, expected), (
             f"{path}: {kind}"
         )  # fmt: skip
@@ -90,9 +103,10 @@ def main() -> None:
     """Exit status 1 where a table was torn, a success was none, or a command ended without a sentence."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default=",".join(power.BEGINS), help="commands, with commas")
-    parser.add_argument("--what", default="cuts,failures,damages")
+    parser.add_argument("--what", default="cuts,parts,failures,damages")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="at most, for each row of the table")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--of-each-kind", action="store_true", help="of operations that fail, one of each kind alone")
     parser.add_argument("--every", type=int, default=1, help="try one in so many")
     parser.add_argument("--into", type=Path, default=RESULTS)
     parser.add_argument("--problems", type=Path, help="a line per try that did not recover")
@@ -104,13 +118,11 @@ def main() -> None:
         os.environ["LD_PRELOAD"] = str(power.built_shim(Path(folder)))
         home = prepared(TARS)
         for name, what in itertools.product(given.only.split(","), given.what.split(",")):
-            seed, every = given.seed, given.every
             faults: dict[str, dict[str, Iterator[Try]]] = {  # none begins before its first try
-                "cuts": {"power cut": cuts(home, name, seed, every)},
-                "failures": {
-                    errno.errorcode[error]: failures(home, name, seed, every, error) for error in power.ERRORS
-                },
-                "damages": {"damaged file": damaged(home, name, seed, every)},
+                "cuts": {"power cut": cuts(home, name, given, is_part=False)},
+                "parts": {"power cut, parts": cuts(home, name, given, is_part=True)},
+                "failures": {errno.errorcode[error]: failures(home, name, given, error) for error in power.ERRORS},
+                "damages": {"damaged file": damaged(home, name, given)},
             }
             for fault, tries in faults[what].items():
                 counts, steps, of, begin = Counter[str](), 0, 0, time.monotonic()

@@ -29,8 +29,8 @@ _LINE = re.compile(r"^(\d+) +(.*)$")
 _CALL = re.compile(r"^(\w+)\((.*)\) += (-?\d+)")
 _STRING = re.compile(r'"((?:\\x[0-9a-f]{2})*)"')
 _FD = re.compile(r"^(-?\d+|AT_FDCWD)(?:<((?:\\x[0-9a-f]{2})*)[^>]*>)?")
-
-
+#: Ways in which the power may go that leave all that was written, or only what was flushed.
+WHOLE_CUTS = ("all written", "nothing unflushed")
 _PROCESS = re.compile(r"(?<=costs/attempts)-[^/]+(?=\.jsonl$)")
 
 
@@ -320,8 +320,8 @@ class Disk:
 
     def cuts(self, seed: int, mixed: int = 2) -> Iterator[tuple[str, State]]:
         """Ways in which the power may go now: kind → state."""
-        yield "all written", self.state(lambda change: True, lambda file: 1)
-        yield "nothing unflushed", self.state(lambda change: False, lambda file: 0)
+        yield WHOLE_CUTS[0], self.state(lambda change: True, lambda file: 1)
+        yield WHOLE_CUTS[1], self.state(lambda change: False, lambda file: 0)
         yield "names without bytes", self.state(lambda change: True, lambda file: 0)
         yield "names, half the bytes", self.state(lambda change: True, lambda file: 0.5)
         yield "bytes without names", self.state(lambda change: False, lambda file: 1)

@@ -1,6 +1,7 @@
 /* Loaded before libc (LD_PRELOAD): counts what a process does with files below a folder, and fails it from the n-th on.
 
    fail_io(home, aside, n, error, for_ever): arm; paths below `aside` do not count. io_count(): how many came up.
+   list_io(fd): write the name and path of each that comes up, a line each.
    EMFILE is the answer to opens alone, ENOSPC to what may need room, every other error to all of them. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -17,7 +18,7 @@
 enum { OPENS = 1, GROWS = 2, OTHER = 4 };
 static char home[4096], aside[4096];
 static long at, seen;
-static int failure, ever, kinds;
+static int failure, ever, kinds, list = -1;
 
 void fail_io(const char *in, const char *without, long n, int error, int for_ever) {
     snprintf(home, sizeof home, "%s/", in);
@@ -28,22 +29,31 @@ void fail_io(const char *in, const char *without, long n, int error, int for_eve
 
 long io_count(void) { return seen; }
 
-static int fails(int kind, const char *path) {
+void list_io(int fd) { list = fd; }
+
+static void put_down(const char *name, const char *path);
+
+#define fails(kind, path) fails_in(__func__, kind, path)
+#define fails_fd(kind, fd, path) fails_fd_in(__func__, kind, fd, path)
+
+static int fails_in(const char *function, int kind, const char *path) {
     if (!at || !(kind & kinds) || strncmp(path, home, strlen(home)) || !strncmp(path, aside, strlen(aside)))
         return 0;
     long now = __sync_add_and_fetch(&seen, 1);
+    if (list >= 0)
+        put_down(function, path + strlen(home));
     if (now != at && !(ever && now > at))
         return 0;
     errno = failure;
     return 1;
 }
 
-static int fails_fd(int kind, int fd, const char *name) {
+static int fails_fd_in(const char *function, int kind, int fd, const char *name) {
     char link[64], path[8192];
     if (!at)
         return 0;
     if (name && *name == '/')
-        return fails(kind, name);
+        return fails_in(function, kind, name);
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     int before = errno;
     ssize_t size = readlink(link, path, 4096);
@@ -51,10 +61,17 @@ static int fails_fd(int kind, int fd, const char *name) {
     if (size <= 0)
         return 0;
     snprintf(path + size, sizeof path - size, "%s%s", name ? "/" : "", name ? name : "");
-    return fails(kind, path);
+    return fails_in(function, kind, path);
 }
 
 #define NEXT(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
+
+static void put_down(const char *name, const char *path) {
+    char line[8192];
+    int size = snprintf(line, sizeof line, "%s %s\n", name, path);
+    NEXT(write)(list, line, size);
+}
+
 #define MODE mode_t mode = 0; if (flags & (O_CREAT | __O_TMPFILE)) { va_list more; va_start(more, flags); \
     mode = va_arg(more, int); va_end(more); }
 #define KIND ((flags & O_CREAT ? GROWS : 0) | OPENS)

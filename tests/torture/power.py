@@ -23,11 +23,12 @@ import typer
 
 from curation_assets.core.disk import refused_write
 from curation_assets.core.errors import EXPECTED_ERRORS
-from tests.support.disk_record import Disk, File, State, recorded
+from tests.support.disk_record import WHOLE_CUTS, Disk, File, State, recorded
 from tests.support.paths import REPOSITORY
 from tests.torture.faults.kills import begun
 from tests.torture.faults.takedowns import denied
 from tests.torture.homes import COMMANDS, ENVIRONMENT, SECONDS, TARS, Prepared, Undisturbed, call, differences
+from tests.torture.points import name_of
 
 #: Command → the state of a home that it begins from.
 BEGINS = {"run": "declared", "take_down": "denied", "release": "finished", "refit": "finished"}
@@ -100,18 +101,20 @@ def prefixes(disk: Disk, log: Path) -> Iterator[int]:
             yield number
 
 
-def distinct(home: Prepared, name: str, log: Path, seed: int) -> dict[str, tuple[int, int]]:
-    """Signature → prefix and number of the cut, of all states that the disk may hold after a cut at any prefix.
+def distinct(home: Prepared, name: str, log: Path, seed: int) -> dict[str, tuple[bool, int, int]]:
+    """Signature → whether only a part of what was unflushed is there, prefix and number of the cut, of all states that
+    the disk may hold after a cut at any prefix.
 
     Raises AssertionError where one of them holds a part of a file under its final name.
     """
-    found: dict[str, tuple[int, int]] = {}
+    found: dict[str, tuple[bool, int, int]] = {}
     replayed = disk(home, name)
     for prefix in prefixes(replayed, log):
         for number, (kind, state) in enumerate(replayed.cuts(seed)):
             parts = torn(replayed, state)
             assert not parts, f"{kind} after step {prefix}, {replayed.last}: a part of {parts}"
-            found.setdefault(replayed.signature(state), (prefix, number))
+            signature, which = replayed.signature(state), (kind not in WHOLE_CUTS, prefix, number)
+            found[signature] = min(which, found.get(signature, which))
     return found
 
 
@@ -156,12 +159,15 @@ class Came:
     words: str = ""
 
 
-def attempt(home: str, pool: str, name: str, fault: list[int] | None) -> dict[str, Any]:
-    """In a child: a command, of which the n-th operation fails with an error, for ever or not (`fault`)."""
+def attempt(home: str, pool: str, name: str, fault: list[int] | None, list_into: str = "") -> dict[str, Any]:
+    """In a child: a command, of which the n-th operation fails with an error, for ever or not (`fault`); a file may
+    list them."""
     counted = None
     if fault is not None:
         counted = ctypes.CDLL(None)
         counted.io_count.restype = ctypes.c_long
+        if list_into:
+            counted.list_io(os.open(list_into, os.O_CREAT | os.O_TRUNC | os.O_WRONLY))
         number, error, for_ever = fault
         counted.fail_io(home.encode(), f"{home}/dagster".encode(), ctypes.c_long(number), error, for_ever)
     words, is_sentence = None, True
@@ -181,8 +187,8 @@ def attempt(home: str, pool: str, name: str, fault: list[int] | None) -> dict[st
     return {"words": words, "is_sentence": is_sentence, "count": count}
 
 
-def began(home: Prepared, name: str, fault: list[int] | None = None) -> dict[str, Any]:
-    given = {"home": str(home.home), "pool": home.pool, "name": name, "fault": fault}
+def began(home: Prepared, name: str, fault: list[int] | None = None, list_into: str = "") -> dict[str, Any]:
+    given = {"home": str(home.home), "pool": home.pool, "name": name, "fault": fault, "list_into": list_into}
     ended = call(f"{__name__}:attempt", given, home.base, seconds=SECONDS)
     if ended.result is None:
         return {"words": f"died with {ended.status}: {ended.log[-2000:]}", "is_sentence": False, "count": 0}
@@ -220,6 +226,17 @@ def after_power_cut(home: Prepared, name: str, replayed: Disk, state: State, exp
     home.restore(BEGINS[name])
     replayed.put(state)
     return _again(home, name, expected)
+
+
+def operations(home: Prepared, name: str, error: int) -> list[str]:
+    """What an error may fail in a command, in order: the name of the call, and the file without numbers and hashes."""
+    home.restore(BEGINS[name])
+    listed = home.base / f"{name}.operations"
+    ended = began(home, name, [1 << 40, error, 0], str(listed))
+    assert ended["words"] is None, ended
+    lines = listed.read_text(encoding="utf-8").splitlines()
+    assert len(lines) == ended["count"]
+    return [re.sub(r"\d+|[0-9a-f]{8,}", "N", name_of(home.home / line, home.home)) for line in lines]
 
 
 def after_failure(home: Prepared, name: str, fault: list[int], expected: Undisturbed) -> Came:
