@@ -1,7 +1,7 @@
 """Which code, models and settings made the tables that a verdict rests on, dictionary-encoded per shard."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,25 +43,57 @@ def made_by(manifest: Manifest) -> tuple[object, ...]:
     return manifest.code_version, manifest.config_hash, tuple(tuple(sorted(model.items())) for model in manifest.models)
 
 
+@dataclass(frozen=True)
+class _Versions:
+    """What made the partitions of one table, S of them."""
+
+    partitions: pl.DataFrame  # SHARD_VERSIONS_SCHEMA, by shard
+    ways: list[Manifest]  # one for each combination of code, settings and models
+    made: list[int]  # (S,) which of `ways`
+    inputs: frozenset[str]  # tables that were read
+
+    def made_in(self, shards: list[str]) -> list[int]:
+        """Per shard which of `ways`: of a whole-pool table the one there is; -1 where there is none."""
+        way_of: dict[str | None, int] = dict(zip(self.partitions["shard"], self.made, strict=True))
+        return [way_of.get(shard, way_of.get(None, -1)) for shard in shards]
+
+
 @dataclass
 class VersionBook:
-    """Manifests of a pool's tables, read once, and the version ids given out so far."""
+    """What made a pool's tables, read once, and the version ids given out so far."""
 
     store: ShardStore
     profile: str
 
     def __post_init__(self) -> None:
-        self._manifests: dict[str, dict[str | None, Manifest]] = {}
+        self._tables: dict[str, _Versions] = {}
         self._ids: dict[str, int] = {}  # JSON of a set of versions → version_id
         self._rows: list[dict[str, object]] = []
 
-    def manifests(self, asset: str) -> Mapping[str | None, Manifest]:
-        """Manifest per shard of a table, or of None where it is whole-pool."""
-        if asset not in self._manifests:
-            keys: list[str | None] = [*self.store.partitions(asset)] or [None]
-            stored = {key: self.store.manifest(asset, key) for key in keys}
-            self._manifests[asset] = {key: manifest for key, manifest in stored.items() if manifest is not None}
-        return self._manifests[asset]
+    def _versions(self, asset: str) -> _Versions:
+        if asset not in self._tables:
+            number_of: dict[tuple[object, ...], int] = {}
+            ways, made, inputs = list[Manifest](), list[int](), set[str]()
+            columns: dict[str, list[object]] = {name: [] for name in SHARD_VERSIONS_SCHEMA}
+            keys: list[str | None] = [*self.store.partitions(asset)]
+            for key in keys or [None]:
+                manifest = self.store.manifest(asset, key)
+                if manifest is None:
+                    continue
+                made.append(number_of.setdefault(made_by(manifest), len(ways)))
+                if made[-1] == len(ways):
+                    ways.append(manifest)
+                inputs.update(version.asset for version in manifest.inputs)
+                row = {**vars(manifest), "table": asset, "shard": key}
+                for name, values in columns.items():
+                    values.append(row[name])
+            partitions = pl.DataFrame(columns, schema=SHARD_VERSIONS_SCHEMA)
+            self._tables[asset] = _Versions(partitions, ways, made, frozenset(inputs))
+        return self._tables[asset]
+
+    def ways(self, asset: str) -> list[Manifest]:
+        """A manifest for each combination of code, settings and models that made partitions of a table."""
+        return self._versions(asset).ways
 
     def upstream_of(self, references: Iterable[str]) -> list[str]:
         """Tables that the 'stage.table' references were made from, themselves included, sorted."""
@@ -70,21 +102,21 @@ class VersionBook:
             asset = waiting.pop()
             if asset not in seen:
                 seen.add(asset)
-                waiting += {version.asset for manifest in self.manifests(asset).values() for version in manifest.inputs}
+                waiting += self._versions(asset).inputs
         return sorted(seen)
 
     def version_ids(self, references: Iterable[str], shards: list[str]) -> np.ndarray:
         """(S,) version_id per shard: equal exactly where code, settings and models of all tables upstream are equal."""
-        by_asset = {asset: self.manifests(asset) for asset in self.upstream_of(references)}
-        known: dict[tuple[object, ...], int] = {}  # so that few shards are described
+        tables = {asset: self._versions(asset) for asset in self.upstream_of(references)}
+        known: dict[tuple[int, ...], int] = {}  # so that few shards are described
         ids = np.zeros(len(shards), dtype=np.uint32)
-        for number, shard in enumerate(shards):
-            made = [(asset, of_asset.get(shard) or of_asset.get(None)) for asset, of_asset in by_asset.items()]
-            found = [(asset, manifest) for asset, manifest in made if manifest is not None]
-            key = tuple((asset, *made_by(manifest)) for asset, manifest in found)
-            if key not in known:
-                known[key] = self._version_id([self._described(asset, manifest) for asset, manifest in found])
-            ids[number] = known[key]
+        for number, made in enumerate(zip(*(table.made_in(shards) for table in tables.values()), strict=True)):
+            if made not in known:
+                found = [(asset, way) for asset, way in zip(tables, made, strict=True) if way >= 0]
+                known[made] = self._version_id(
+                    [self._described(asset, tables[asset].ways[way]) for asset, way in found]
+                )
+            ids[number] = known[made]
         return ids
 
     def _described(self, asset: str, manifest: Manifest) -> dict[str, object]:
@@ -112,10 +144,5 @@ class VersionBook:
 
     def shard_versions(self) -> pl.DataFrame:
         """Data version and run of every requested table and shard (SHARD_VERSIONS_SCHEMA)."""
-        rows = [
-            {name: getattr(manifest, name) for name in SHARD_VERSIONS_SCHEMA if name not in ("table", "shard")}
-            | {"table": asset, "shard": shard}
-            for asset, by_shard in sorted(self._manifests.items())
-            for shard, manifest in sorted(by_shard.items(), key=lambda item: item[0] or "")
-        ]
-        return pl.DataFrame(rows, schema=SHARD_VERSIONS_SCHEMA, orient="row")
+        tables = [table.partitions for _, table in sorted(self._tables.items())]
+        return pl.concat([pl.DataFrame(schema=SHARD_VERSIONS_SCHEMA), *tables])

@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from curation_assets.audit.versions import VersionBook, made_by
+from curation_assets.audit.versions import VersionBook
 from curation_assets.core.table_names import DOWNLOADS, REGISTERED_SHARDS, reference_of
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Folder, Table
@@ -119,15 +119,10 @@ def _upstream_code(ctx: PoolContext, table: Table) -> str:
     upstream: dict[str, list[str]] = {}
     for asset in book.upstream_of(reference_of(name) for name in table.inputs):
         if asset != REGISTERED_SHARDS:
-            different = {made_by(manifest): manifest for manifest in book.manifests(asset).values()}
-            made = {
-                json.dumps(
-                    [manifest.code_version, manifest.config_hash, [dict(model) for model in manifest.models]],
-                    sort_keys=True,
-                )
-                for manifest in different.values()
-            }
-            upstream[asset] = sorted(made)
+            made = [
+                [way.code_version, way.config_hash, [dict(model) for model in way.models]] for way in book.ways(asset)
+            ]
+            upstream[asset] = sorted({json.dumps(one, sort_keys=True) for one in made})
     return upstream_code_digest(upstream)
 
 

@@ -36,7 +36,7 @@ from curation_assets.stores.shard_store import ShardStore, one_by_one
 from curation_assets.stores.temporary import temporary_path
 
 ROWS_IN_MEMORY = 14_000_000  # of a pool that is read whole
-GROUP_ROWS = 2_000_000  # of shards that are sorted together
+GROUP_ROWS, GROUP_SHARDS = 2_000_000, 1_000  # of shards that are sorted together, at most
 PART_ROWS = 4_000_000  # of a part that is read at once, and of a range of ids that is sorted at once
 SAMPLED = 1024  # one id in so many of a group serves to choose the ranges
 #: Bytes a row of what is written here: the rows twice and their order; a signal twice.
@@ -85,14 +85,14 @@ def ranges_with_repeats(store: ShardStore, progress: ProgressReporter | None = N
 
 
 def _groups(store: ShardStore) -> tuple[list[tuple[str, ...]], int]:
-    """Shards that follow each other, up to some GROUP_ROWS rows of them; and how many rows all have."""
+    """Shards that follow each other, up to GROUP_SHARDS and some GROUP_ROWS rows; and how many rows all have."""
     groups: list[tuple[str, ...]] = []
     total = size = 0
     for shard in store.partitions(SAMPLES):
         manifest = store.manifest(SAMPLES, shard)
         count = 0 if manifest is None else manifest.row_count
         size, total = size + count, total + count
-        if groups and size <= GROUP_ROWS:
+        if groups and size <= GROUP_ROWS and len(groups[-1]) < GROUP_SHARDS:
             groups[-1] = (*groups[-1], shard)
         else:
             groups.append((shard,))

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import lzma
 import re
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
@@ -97,14 +98,15 @@ def remembered(compute: Callable[[Path], str], path: Path) -> str:
     if not now.is_settled:
         return compute(path)
     state = (compute.__qualname__, path.stat().st_dev, now.inode, now.size, now.modified_ns, now.changed_ns)
-    if state not in _known:
+    key = hashlib.blake2b(repr(state).encode(), digest_size=16).digest()
+    if key not in _known:
         if len(_known) >= MAX_KNOWN:
             _known.clear()
-        _known[state] = compute(path) if now.size < LARGE_BYTES else _kept_on_disk(compute, path, state)
-    return _known[state]
+        _known[key] = sys.intern(compute(path) if now.size < LARGE_BYTES else _kept_on_disk(compute, path, state))
+    return _known[key]
 
 
-_known: dict[tuple[str, int, int, int, int, int], str] = {}
+_known: dict[bytes, str] = {}  # digest of a file's state → its hash, 250 bytes in all
 MAX_KNOWN = 65_536
 
 

@@ -59,6 +59,7 @@ MANIFEST_FILE = "manifest.json"
 FOOTER_KEY = "curation_manifest"
 BLOCKED = "blocked"  # folder of the failed blocking checks
 SWAP_LOCK = ".versions.lock"  # held while a table or a folder asset changes its version
+KEPT_MANIFESTS = 65_536  # in memory, some kB each; reading one anew takes a tenth of a millisecond
 CHECK_THREADS = 2  # that hash files side by side
 WHOLE = "pool"  # in place of a shard, of a whole-pool table
 _NAME = re.compile(r"^[a-z0-9_]+$")
@@ -107,17 +108,17 @@ def named(asset: str, partition: str | None) -> str:
     return asset if partition is None else f"{asset} of shard {partition}"
 
 
-@functools.lru_cache(maxsize=262_144)
+@functools.lru_cache(maxsize=KEPT_MANIFESTS)
 def _manifest_in(path: str, inode: int, modified_ns: int, size: int) -> Manifest | None:
     """Manifest in a file's footer. A table's manifest is read several times in a run; a written one is another file."""
     text = manifest_text(Path(path))
     return None if text is None else Manifest.from_json(text)
 
 
-def _file_stat(path: Path) -> os.stat_result | None:
+def _file_stat(path: str) -> os.stat_result | None:
     """State of a regular file, in one call; None where there is none."""
     try:
-        state = path.stat()
+        state = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
     return state if stat.S_ISREG(state.st_mode) else None
@@ -170,7 +171,7 @@ class ShardStore:
         self.root, self.run_all = Path(root), run_all
         self.objects = object_home(self.root)  # None for a home on a disk
         self._fetched_anew: set[Path] = set()
-        self._paths: dict[tuple[str, str | None], Path] = {}  # joining them anew takes longer than to stat a file
+        self._folders: dict[str, str] = {}  # asset → its folder: joining it anew takes longer than to stat a file
 
     # -- paths ----------------------------------------------------------------------------------------------------
 
@@ -186,18 +187,24 @@ class ShardStore:
 
     def table_path(self, asset: str, partition: str | None = None) -> Path:
         """Where the Parquet file of a table lies, whether it exists or not. From a bucket it is fetched."""
-        path = self._table_path(asset, partition)
+        return Path(self._fetched(asset, partition))
+
+    def _fetched(self, asset: str, partition: str | None) -> str:
+        path = self._table_file(asset, partition)
         if self.objects is not None:
-            self.objects.fetch(path)
+            self.objects.fetch(Path(path))
         return path
 
     def _table_path(self, asset: str, partition: str | None) -> Path:
-        path = self._paths.get((asset, partition))
-        if path is None:
-            folder = self.asset_path(asset)
-            path = folder if partition is None else folder / f"shard={check_shard_key(partition)}"
-            path = self._paths[asset, partition] = path / DATA_FILE
-        return path
+        return Path(self._table_file(asset, partition))
+
+    def _table_file(self, asset: str, partition: str | None) -> str:
+        folder = self._folders.get(asset)
+        if folder is None:
+            folder = self._folders[asset] = str(self.asset_path(asset))
+        return (
+            f"{folder}/{DATA_FILE}" if partition is None else f"{folder}/shard={check_shard_key(partition)}/{DATA_FILE}"
+        )
 
     def folder_path(self, asset: str) -> Path:
         """Where a folder asset lies. It is a link to the version in force: resolve it once to read one version.
@@ -270,12 +277,12 @@ class ShardStore:
 
     def manifest(self, asset: str, partition: str | None = None) -> Manifest | None:
         """Manifest of a table or folder asset, None where it is not materialised. Raises CorruptTableError."""
-        path = self.table_path(asset, partition)
+        path = self._fetched(asset, partition)
         if (state := _file_stat(path)) is not None:
             try:
-                manifest = _manifest_in(str(path), state.st_ino, state.st_mtime_ns, state.st_size)
+                manifest = _manifest_in(path, state.st_ino, state.st_mtime_ns, state.st_size)
             except (*UNREADABLE, ValueError) as error:
-                if self._is_fetched_anew(path):
+                if self._is_fetched_anew(Path(path)):
                     return self.manifest(asset, partition)
                 raise self._corrupt(asset, partition, str(error)) from error
             if manifest is None:
