@@ -233,3 +233,22 @@ def test_groups_that_other_machines_read_come_through_the_bucket(
             with whole_pool(store):
                 pass
         assert objects() == []
+
+
+@pytest.mark.parametrize(
+    ("most_rows", "most_shards", "expected"), [(12, 100, [3, 3, 1]), (1000, 2, [2, 2, 2, 1]), (1000, 100, [7])]
+)
+def test_a_group_has_few_rows_and_few_shards(
+    most_rows: int, most_shards: int, expected: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading a shard takes memory of its own, however few rows it has."""
+    monkeypatch.setattr(ranges, "GROUP_ROWS", most_rows)
+    monkeypatch.setattr(ranges, "GROUP_SHARDS", most_shards)
+    store = SimpleNamespace(
+        partitions=lambda _: [f"p-{number:06d}" for number in range(7)],
+        manifest=lambda *_: SimpleNamespace(row_count=4),
+    )
+    groups, rows = ranges._groups(store)  # type: ignore[arg-type]
+    assert [len(group) for group in groups] == expected
+    assert rows == 28
+    assert [shard for group in groups for shard in group] == store.partitions("")
