@@ -44,7 +44,8 @@ def npy_stretches(path: Path, length: int = 1 << 20) -> Iterator[np.ndarray]:
 
 
 class ArrayFile:
-    """(N, D) of one type in a new file: rows are appended, then read as an array that is not held in memory."""
+    """(N, D) of one type in a new file: rows are appended, then read, and changed, as an array that is not held in
+    memory."""
 
     def __init__(self, path: Path, dtype: Any) -> None:
         self._file, self._dtype = path.open("w+b"), np.dtype(dtype)
@@ -63,11 +64,11 @@ class ArrayFile:
 
     @cached_property
     def array(self) -> np.ndarray:
-        """(N, D), not to be changed: pages of the file, which the system reads when they are looked at."""
+        """(N, D): pages of the file, which the system reads when they are looked at; what is changed goes there."""
         self._file.flush()
         if not self._width:
             return np.zeros((0, 0), dtype=self._dtype)
-        self._map = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
+        self._map = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_WRITE)
         return np.frombuffer(self._map, dtype=self._dtype).reshape(-1, self._width)
 
     def forget(self) -> None:

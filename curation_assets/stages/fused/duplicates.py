@@ -1,8 +1,8 @@
 """fused/duplicates: exact, perceptual and semantic near-duplicates of the pool, with the sample kept for each.
 
 Rows are sorted on disk, the one to keep first first; hashes by some of their bits, one set of bits after the other
-(docs/decisions/0089); vectors lie in a file, one cluster is looked at after the other. In memory are, of each row, who
-stands for it and why: 5 bytes.
+(docs/decisions/0089); vectors lie in a file, one cluster is looked at after the other. Who stands for each row,
+and why, lies in files, too: 5 bytes a row, whose pages the system may take back.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -39,6 +39,7 @@ ROWS_PER_CENTRE = 1000  # images per centroid, for keep: hard and easy
 ROWS_AT_ONCE = 8192  # vectors, or rows of a file in any order, that are in memory together
 RUN_BYTES = 1 << 25  # of rows that are sorted: peak memory is some 18 times as much, whatever the rows
 READ_TOGETHER = 1 << 18  # rows of a file, in their order
+LOOKED_UP = 1 << 16  # rows of `leaders` in any order, each of which may read a page of 4 KiB
 SAMPLED = 4096  # hashes that tell how many agree in a band
 PDQ_WORDS = ["pdq0", "pdq1", "pdq2", "pdq3"]
 VECTORS = ("copy_descriptor", "image_embedding")
@@ -116,8 +117,9 @@ class _Compared:
     columns: list[str]  # of `numbers`
     numbers: ArrayFile  # (N, C) uint64
     vectors: dict[str, ArrayFile]  # (N, D) float32, at the position that `numbers` has as `row`
-    leader: np.ndarray  # (N,) who stands for each row
-    kind: np.ndarray  # (N,) int8, code of KINDS by which a row is near its leader; 0 where both have one key
+    count: int  # N
+    leaders: ArrayFile  # (N, 1) who stands for each row
+    kinds: ArrayFile  # (N, 1) int8, code of KINDS by which a row is near its leader; 0 where both have one key
 
     def sorted(self, *by: str) -> ExternalSort:
         """For rows of other columns, without any yet."""
@@ -125,11 +127,26 @@ class _Compared:
 
     def ranks(self, part: slice) -> np.ndarray:
         """Positions in the order of these rows."""
-        return np.arange(part.start, part.stop, dtype=self.leader.dtype)
+        return np.arange(part.start, part.stop, dtype=position_type(self.count))
 
     def typed(self, ranks: np.ndarray) -> np.ndarray:
-        """Positions as those of `leader`."""
-        return ranks.astype(self.leader.dtype)
+        """Positions as those of `leaders`."""
+        return ranks.astype(position_type(self.count))
+
+    @property
+    def leader(self) -> np.ndarray:
+        """(N,) `leaders`, once all are there."""
+        return self.leaders.array[:, 0]
+
+    @property
+    def kind(self) -> np.ndarray:
+        """(N,) `kinds`."""
+        return self.kinds.array[:, 0]
+
+    def forget(self) -> None:
+        """Give the memory of `leader` and `kind` back."""
+        self.leaders.forget()
+        self.kinds.forget()
 
     def at(self, rows: np.ndarray | slice) -> pl.DataFrame:
         """Numbers of some rows."""
@@ -209,30 +226,35 @@ def _dropped(
     """The rows of DROPPED, by position."""
     vectors = {name: ArrayFile(scratch / f"{name}.f32", np.float32) for name in VECTORS if name in settings.columns}
     rows = _best_first(parts, settings, vectors, scratch, progress)
-    if not len(rows.leader):
+    if not rows.count:
         return rows.sorted("row")
     keys = ["hash"] if settings.perceptual_bits is not None else ["sha_high", "sha_low"]
-    by_key = rows.sorted(*keys, "rank")
-    for part in stretches(len(rows.leader), READ_TOGETHER):
+    by_key, by_rank = rows.sorted(*keys, "rank"), rows.sorted("rank")
+    for part in stretches(rows.count, READ_TOGETHER):
         by_key.add(rows.at(part).select(*keys, "row").with_columns(rank=rows.ranks(part)))
     # Items are groups of equal keys, each spoken for by its best member: thousands of blank images are one item.
     items = ArrayFile(scratch / "items.u64", np.uint64)  # (I, 1 + K) its best row, its key; in order of keys
     of_items = {name: ArrayFile(scratch / f"items_{name}.f32", np.float32) for name in vectors}
     for stretch, is_best, best in _grouped(by_key, keys):
-        rows.leader[stretch["rank"].to_numpy()] = best
+        by_rank.add(pl.DataFrame({"rank": stretch["rank"], "best": best}))
         bests = stretch.filter(is_best)
         items.append(bests.select(pl.col("rank").cast(pl.UInt64), *keys).to_numpy())
         for name, file in vectors.items():
             for part in stretches(bests.height, ROWS_AT_ONCE):
                 of_items[name].append(file.array[bests["row"][part].to_numpy()])
                 file.forget()
+    for stretch in by_rank.stretches():
+        rows.leaders.append(stretch["best"].to_numpy()[:, None])
+        rows.kinds.append(np.zeros((stretch.height, 1), dtype=np.int8))
     by_later = rows.sorted("later", "gap", "earlier")
     for one, other, gap in _pairs(rows, items, of_items, settings):
         by_later.add(pl.DataFrame({"later": np.maximum(one, other), "gap": gap, "earlier": np.minimum(one, other)}))
     for pairs in by_later.stretches():
-        later, gap, earlier = (column.to_numpy() for column in pairs)
-        chosen = choose_representatives(rows.leader, later, earlier)
-        rows.kind[later[chosen]] = np.floor(gap[chosen]) + 1
+        for some in stretches(pairs.height, LOOKED_UP):
+            later, gap, earlier = (column.to_numpy() for column in pairs[some])
+            chosen = choose_representatives(rows.leader, later, earlier)
+            rows.kind[later[chosen]] = np.floor(gap[chosen]) + 1
+            rows.forget()
     return _judged(rows)
 
 
@@ -264,8 +286,10 @@ def _best_first(
     columns += ["has_pdq", *PDQ_WORDS] if settings.pdq_bits is not None else []
     for stretch in ordered.stretches():
         numbers.append(stretch.select(columns).to_numpy())
-    leader, kind = np.arange(count, dtype=position_type(count)), np.zeros(count, dtype=np.int8)
-    return _Compared(scratch, progress, columns, numbers, vectors, leader, kind)
+    leaders = ArrayFile(scratch / "leaders.u", position_type(count))
+    return _Compared(
+        scratch, progress, columns, numbers, vectors, count, leaders, ArrayFile(scratch / "kinds.i8", np.int8)
+    )
 
 
 def _numbers(of: pl.DataFrame, settings: DuplicateSettings) -> pl.DataFrame:
@@ -375,11 +399,12 @@ def _close_pdq(rows: _Compared, max_distance: int) -> Iterator[Pairs]:
     Of items with one hash the best speaks for all: a pair with it is enough, as only it may be kept.
     """
     by_hash = rows.sorted(*PDQ_WORDS, "rank")
-    for part in stretches(len(rows.leader), READ_TOGETHER):
+    for part in stretches(rows.count, READ_TOGETHER):
         ranks = rows.ranks(part)
         numbers = rows.at(part)
         is_compared = (numbers["has_pdq"] == 1) & pl.Series(rows.leader[part] == ranks)
         by_hash.add(numbers.select(PDQ_WORDS).with_columns(rank=ranks).filter(is_compared))
+        rows.forget()
     hashes = ArrayFile(rows.scratch / "pdq.u64", np.uint64)
     both = rows.sorted("best")  # of a best item: what else has its hash (bits -1), and the bests of near hashes
     for stretch, is_best, best in _grouped(by_hash, PDQ_WORDS):
@@ -421,11 +446,12 @@ def _close_vectors(rows: _Compared, items: ArrayFile, file: ArrayFile, min_cosin
 def _judged(rows: _Compared) -> ExternalSort:
     """The rows of DROPPED. Those of one leader are looked at together, so that the file is read from front to back."""
     by_leader = rows.sorted("leader")
-    for part in stretches(len(rows.leader), READ_TOGETHER):
+    for part in stretches(rows.count, LOOKED_UP):
         mine = np.flatnonzero(rows.leader[part] != rows.ranks(part)) + part.start
         item = rows.leader[mine]  # of an item its leader
         kind = np.where(rows.kind[mine] > 0, rows.kind[mine], np.maximum(rows.kind[item], KINDS.index("perceptual")))
         by_leader.add(rows.at(mine).with_columns(leader=rows.leader[item], kind=kind))
+        rows.forget()
     by_row = rows.sorted("row")
     for stretch in by_leader.stretches():
         for part in stretches(stretch.height, ROWS_AT_ONCE):
