@@ -61,7 +61,9 @@ class ExternalSort:
         self._waiting, self._size = [], 0
         self._paths.append(self._scratch / f"{len(self._paths)}.arrow")
         run.write_ipc(self._paths[-1])
-        self._marks.append(run.select(self.by).gather_every(max(1, run.height // MARKS)))
+        marks = run.select(self.by).gather_every(max(1, run.height // MARKS))
+        # copied: texts that are taken of a column hold the memory of all its texts
+        self._marks.append(pl.DataFrame(marks.to_dict(as_series=False), schema=marks.schema))
 
     def _stretches(self) -> Iterator[pl.DataFrame]:
         if not self._waiting:

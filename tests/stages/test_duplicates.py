@@ -245,6 +245,7 @@ def test_shard_by_shard_and_on_disk_it_is_what_looking_at_every_pair_gives(
         listed += [{**row, "number": len(listed) + at} for at, row in enumerate(table.iter_rows(named=True))]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("curation_assets.stages.fused.duplicates.RUN_BYTES", run_bytes)
+        patch.setattr("curation_assets.stages.fused.duplicates.LOOKED_UP", 3)
         patch.setattr("curation_assets.stages.fused.duplicates.READ_TOGETHER", run_bytes)
         patch.setattr("curation_assets.stores.external_sort.MARKS", min(run_bytes, 256))  # 1: every row is a stretch
         found = duplicates_of(parts, settings)

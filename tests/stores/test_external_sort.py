@@ -17,7 +17,7 @@ from curation_assets.numeric.identity import UID_DTYPE, packed_uids, unpack_uids
 from curation_assets.stores import frame_file
 from curation_assets.stores.arrays import write_npy
 from curation_assets.stores.content_hash import frame_sha256, parts_sha256
-from curation_assets.stores.external_sort import key_ranges, sorted_stretches
+from curation_assets.stores.external_sort import ExternalSort, key_ranges, sorted_stretches
 from curation_assets.stores.parquet import write_as_frame
 from curation_assets.stores.subsets import write_sorted_subset
 
@@ -180,3 +180,17 @@ def test_a_table_written_in_parts_has_the_bytes_of_a_frame(tmp_path: Path, rows:
 def in_parts(frame: pl.DataFrame, size: int) -> Iterator[pl.DataFrame]:
     for start in range(0, frame.height, size):
         yield frame[start : start + size]
+
+
+def test_what_is_remembered_of_a_run_holds_none_of_its_texts_beside(tmp_path: Path) -> None:
+    rows = ExternalSort(["key"], tmp_path, run_bytes=1 << 16)
+    size = 0
+    for number in range(20):
+        keys = pl.DataFrame({"key": [f"{(number + 20 * row) * 7919 % 40_000:040}" for row in range(2_000)]})
+        size += int(keys.estimated_size())
+        rows.add(keys)
+    texts = (marks["key"].to_arrow(compat_level=pl.CompatLevel.newest()) for marks in rows._marks)
+    held = sum(buffer.size for text in texts for buffer in text.buffers() if buffer is not None)
+    assert len(rows._marks) == 19
+    assert held < size / 3
+    assert pl.concat(rows.stretches())["key"].is_sorted()
