@@ -61,6 +61,7 @@ def test_listed_samples_are_found_first_where_raw_keeps_them(
 ) -> None:
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(ExternalSort.__init__, "__defaults__", (size,))
+        patch.setattr(f"{SUBSET}.SORT_BYTES", size)
         patch.setattr("curation_assets.stores.external_sort.MARKS", size)
         patch.setattr(f"{SUBSET}.PART_ROWS", size)
         patch.setattr(f"{SUBSET}.WANTED_ROWS", size)

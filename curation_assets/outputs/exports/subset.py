@@ -28,7 +28,7 @@ from curation_assets.selection.policy import policy_content
 from curation_assets.selection.rows import ROW_KEY, UID, uid_columns
 from curation_assets.stores.columns import uid_texts
 from curation_assets.stores.denylist import TAKEDOWN, Denylist
-from curation_assets.stores.external_sort import ExternalSort, key_ranges, sorted_stretches
+from curation_assets.stores.external_sort import RUN_BYTES, ExternalSort, key_ranges, sorted_stretches
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.frame_file import PART_ROWS, FrameFile, in_batches
 from curation_assets.stores.parquet import parquet_schema, read_parquet, scan_parquet
@@ -48,6 +48,7 @@ MISSING_SCHEMA = {"sample_id": pl.String, "multiplicity": pl.Int64, "reason": pl
 NOTHING_MISSING = FrameFile([pl.DataFrame(schema=MISSING_SCHEMA)])
 NOT_IN_POOL = pl.lit("not_in_pool")  # a reason of it
 LOW_BITS = 26  # of ids, by which rows are looked for: 64 MiB
+SORT_BYTES = RUN_BYTES // 4  # of each of four orders of samples that are looked for
 WANTED_ROWS = 1 << 18  # of samples that are looked for, at once
 QUANTILES = (0.05, 0.5, 0.95)
 TOP_DOMAINS = 10
@@ -197,8 +198,9 @@ def _located(
     denied, count = _denied_ids(ctx), 0
     with tempfile.TemporaryDirectory(prefix="rows-", ignore_cleanup_errors=True) as scratch:
         folder = Path(scratch)
-        lost, missing = ExternalSort(["sample_id"], folder), ExternalSort(["sample_id"], folder)
-        elsewhere = ExternalSort(ROW_KEY, folder)
+        lost, missing, elsewhere = (
+            ExternalSort(by, folder, SORT_BYTES) for by in (["sample_id"], ["sample_id"], ROW_KEY)
+        )
 
         def removed_meanwhile(part: pl.DataFrame) -> None:
             missing.add(part.select("sample_id", "multiplicity", reason=NOT_IN_POOL))
@@ -265,7 +267,7 @@ def _looked_for(
     is_denied = pl.col("sample_id").is_in(denied.implode())
     why = pl.when(is_denied).then(pl.lit(f"dropped:{TAKEDOWN}")).otherwise(pl.format("{}:{}", "status", "reason"))
     is_kept = (pl.col("status") == "kept") & ~is_denied
-    rows = ExternalSort(["sample_id"], folder)
+    rows = ExternalSort(["sample_id"], folder, SORT_BYTES)
     for shard in ctx.store.partitions(SAMPLES):
         of_shard = ctx.store.read(SAMPLES, shard, ["sample_id", "source_row", "status", "reason"])
         mine = of_shard.filter(is_wanted[of_shard.select(low_half).to_series().to_numpy()])
