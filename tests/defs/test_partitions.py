@@ -369,7 +369,7 @@ def test_the_daemon_makes_blocks_names_a_bad_shard_and_goes_on_once_it_is_mended
     for name in RAW[:2]:
         materialise_table(ctx, tables[name], bad, tables=tables)
     flip_bit(ctx.store.table_path(RAW[0], bad), random.Random(1))
-    with prepare_instance(settings) as instance, running_daemon(settings) as wait_until:
+    with prepare_instance(settings) as instance, running_daemon(settings, is_quick=True) as wait_until:
         wait_until(lambda: observed(instance, RAW[0]) == {BLOCKS[2]: [bad]})
         assert {"6", "7", "8"} <= set(made(settings, RAW[0])), "its neighbours are kept"
         assert BLOCKS[2] not in instance.get_materialized_partitions(key(RAW[0]))

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from queue import Empty, Queue
 
+import yaml
+
 from curation_assets.core.settings import Settings
 from tests.support.paths import REPOSITORY
 
@@ -57,13 +59,22 @@ def curate_ui(home: Path | str, *options: str) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def running_daemon(settings: Settings) -> Iterator[Callable[[Callable[[], bool]], None]]:
-    """Dagster's daemon beside the code location of a home. Yields a function that waits until something holds."""
+def running_daemon(settings: Settings, *, is_quick: bool = False) -> Iterator[Callable[[Callable[[], bool]], None]]:
+    """Dagster's daemon beside the code location of a home. Yields a function that waits until something holds.
+
+    `is_quick`: its sensors look every ten seconds (quick_sensors.py).
+    """
+    workspace = REPOSITORY / "workspace.yaml"
+    if is_quick:
+        workspace = settings.home / "workspace.yaml"
+        located = {"module_name": "tests.support.quick_sensors", "working_directory": str(REPOSITORY)}
+        content = {"load_from": [{"python_module": {**located, "location_name": "curation"}}]}
+        workspace.write_text(yaml.safe_dump(content))
     environment = {
         **os.environ, "CURATION_HOME": str(settings.home), "CURATION_PROFILE": "embedded",
         "DAGSTER_HOME": str(settings.dagster_home),
     }  # fmt: skip
-    command = [Path(sys.executable).parent / "dagster-daemon", "run", "-w", REPOSITORY / "workspace.yaml"]
+    command = [Path(sys.executable).parent / "dagster-daemon", "run", "-w", workspace]
     path = settings.home / "daemon.log"
     with path.open("wb") as log, subprocess.Popen(
         command, env=environment, cwd=REPOSITORY, stdout=log, stderr=log
