@@ -125,24 +125,29 @@ def main() -> None:
                 "damages": {"damaged file": damaged(home, name, given)},
             }
             for fault, tries in faults[what].items():
-                counts, steps, of, begin = Counter[str](), 0, 0, time.monotonic()
-                for steps, of, came, which in tries:  # noqa: B007
-                    begin = begin if counts else time.monotonic()  # without what prepares the first try
-                    counts[came.outcome] += 1
-                    if came.outcome not in OUTCOMES[:2]:
-                        line = f"{name} | {fault} | {which} | {came.outcome} | {came.words}"
-                        print(line[:600], file=sys.stderr, flush=True)
-                        if given.problems:
-                            with given.problems.open("a", encoding="utf-8") as file:
-                                file.write(line.replace("\n", " ⏎ ") + "\n")
-                    if time.monotonic() > begin + 60 * given.minutes:
-                        break
+                counts, steps, of, begin, is_stopped = Counter[str](), 0, 0, time.monotonic(), False
+                try:
+                    for steps, of, came, which in tries:  # noqa: B007
+                        begin = begin if counts else time.monotonic()  # without what prepares the first try
+                        counts[came.outcome] += 1
+                        if came.outcome not in OUTCOMES[:2]:
+                            line = f"{name} | {fault} | {which} | {came.outcome} | {came.words}"
+                            print(line[:600], file=sys.stderr, flush=True)
+                            if given.problems:
+                                with given.problems.open("a", encoding="utf-8") as file:
+                                    file.write(line.replace("\n", " ⏎ ") + "\n")
+                        if time.monotonic() > begin + 60 * given.minutes:
+                            break
+                except KeyboardInterrupt:  # what was tried is written
+                    is_stopped = True
                 bad += sum(number for outcome, number in counts.items() if outcome not in OUTCOMES[:4])
                 row = [name, fault, steps, of, counts.total(), *(counts[one] for one in OUTCOMES)]
                 print(dict(zip(HEAD, row, strict=True)), f"{time.monotonic() - begin:.0f} s", flush=True)
                 is_new = not given.into.is_file()
                 with given.into.open("a", newline="", encoding="utf-8") as file:
                     csv.writer(file).writerows([HEAD, row] if is_new else [row])
+                if is_stopped:
+                    sys.exit(130)
     sys.exit(bool(bad))
 
 
