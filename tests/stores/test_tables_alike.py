@@ -17,7 +17,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given
+from hypothesis import HealthCheck, example, given
 from hypothesis import settings as checked_with
 from hypothesis import strategies as st
 from PIL import Image
@@ -170,6 +170,7 @@ def cells_of(frame: pl.DataFrame) -> list[tuple[object, ...]]:
 
 @FUZZED
 @given(content=st.text(st.sampled_from("ab,\t\n\r é"), max_size=40), suffix=st.sampled_from(["csv", "tsv"]))
+@example(content="\na,,", suffix="csv")
 def test_a_file_without_quotes_is_read_at_once_as_record_by_record(tmp_path: Path, content: str, suffix: str) -> None:
     path = tmp_path / f"rows.{suffix}"
     path.write_text(f"x,y\tz\n{content}", encoding="utf-8", newline="")
