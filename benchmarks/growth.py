@@ -2,9 +2,9 @@
 
     python benchmarks/growth.py [--rows 1280000,3840000,64000000] [--work FOLDER]
 
-Shards hold 10,000 rows at every size. The figures of 12.8 million rows are those of audit_12m.csv, measured by itself,
+Shards hold 10,000 rows at every size (--rows-per-shard). The figures of 12.8 million rows are those of audit_12m.csv, measured by itself,
 unless --rows names that size. Of larger pools only fuse, cut, ledger and npy are measured, on raw/samples without the
-columns that these do not read; 128 million rows take 33 GB of disk, 12 of them while they are sorted. Without --work
+columns that these do not read; 128 million rows take 25 GB of disk, 12 of them while they are sorted. Without --work
 each pool is removed at once.
 The exponent b of seconds = a × rows^b is the slope of a least-squares line through the logarithms; memory is a line,
 peak = base + rows × slope. Seconds are CPU time (user and system) except for `why`, whose figures are wall-clock.
@@ -24,7 +24,6 @@ import numpy as np
 import polars as pl
 from audit_12m import RESULTS, build
 
-ROWS_PER_SHARD = 10_000
 AUDITED_ROWS = 12_800_000
 Measure = tuple[int | None, str, str, float]  # rows (None: a fit), stage, measure, value
 STAGES = ("fuse_cut_ledger_npy", "second_policy", "lookup", "why", "diff", "diff_page")
@@ -60,6 +59,7 @@ def main() -> None:
     """Build each size, run each stage, fit, write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", default="1280000,3840000", help="Sizes, between commas.")
+    parser.add_argument("--rows-per-shard", type=int, default=10_000)
     parser.add_argument("--work", type=Path, help="Folder to build in and to keep; default: a temporary one.")
     parser.add_argument("--stages", help="Which to run, between commas; of audit_12m.py.")
     parser.add_argument("--out", type=Path, default=RESULTS / "growth.csv")
@@ -69,7 +69,7 @@ def main() -> None:
     rows_of: list[Measure] = []
     for size in sizes:
         home, is_large = work / str(size), size > AUDITED_ROWS
-        build(home, size, size // ROWS_PER_SHARD, slim=is_large)
+        build(home, size, size // given.rows_per_shard, slim=is_large)
         for stage in given.stages.split(",") if given.stages else OF_LARGE if is_large else STAGES:
             for name, value in measured(home, stage).items():
                 rows_of.append((size, stage, name, value))
