@@ -5,7 +5,6 @@ import pytest
 import torch
 from torch import nn
 
-from curation_assets.engines.addresses import local_folder, resolve_address
 from curation_assets.evaluation.models.miniature import _tokenizer, untrained_captioner, untrained_dual_encoder
 from curation_assets.evaluation.models.muon import MOMENTUM, Muon, hidden_matrices, orthogonalised
 
@@ -55,7 +54,7 @@ def test_other_shapes_are_refused() -> None:
 
 
 def test_embeddings_biases_and_queries_are_left_to_adamw() -> None:
-    tokenizer = _tokenizer(local_folder(resolve_address("embedded:clip")))
+    tokenizer = _tokenizer()
     captioner = untrained_captioner(16, tokenizer, 0)
     taken = {id(matrix) for matrix in hidden_matrices({"decoder": captioner})}
     left = {name for name, parameter in captioner.named_parameters() if id(parameter) not in taken}
