@@ -119,7 +119,7 @@ def main() -> None:
         home = prepared(TARS)
         for name, what in itertools.product(given.only.split(","), given.what.split(",")):
             faults: dict[str, dict[str, Iterator[Try]]] = {  # none begins before its first try
-                "cuts": {"power cut": cuts(home, name, given, is_part=False)},
+                "cuts": {"power cut, all or nothing": cuts(home, name, given, is_part=False)},
                 "parts": {"power cut, parts": cuts(home, name, given, is_part=True)},
                 "failures": {errno.errorcode[error]: failures(home, name, given, error) for error in power.ERRORS},
                 "damages": {"damaged file": damaged(home, name, given)},
