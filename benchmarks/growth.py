@@ -2,7 +2,8 @@
 
     python benchmarks/growth.py [--rows 1280000,3840000,64000000] [--work FOLDER]
 
-Shards hold 10,000 rows at every size (--rows-per-shard). The figures of 12.8 million rows are those of audit_12m.csv, measured by itself,
+Shards hold 10,000 rows at every size (--rows-per-shard).
+The figures of 12.8 million rows are those of audit_12m.csv, measured by itself,
 unless --rows names that size. Of larger pools only fuse, cut, ledger and npy are measured, on raw/samples without the
 columns that these do not read; 128 million rows take 25 GB of disk, 12 of them while they are sorted. Without --work
 each pool is removed at once.
