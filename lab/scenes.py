@@ -1,4 +1,4 @@
-"""What models are shown of scenes, and told of them: views, labels of patches, scenes with one object exchanged."""
+"""What models are trained on of scenes: views, labels of patches, scenes with one object exchanged."""
 
 from dataclasses import replace
 

@@ -106,7 +106,7 @@ def remembered(compute: Callable[[Path], str], path: Path) -> str:
     return _known[key]
 
 
-_known: dict[bytes, str] = {}  # digest of a file's state → its hash, 250 bytes in all
+_known: dict[bytes, str] = {}  # digest of a file's state → its hash
 MAX_KNOWN = 65_536
 
 
