@@ -1,5 +1,6 @@
 """Dagster's instance on a real Postgres server on 127.0.0.1: `curate run` and `curate ui` with its daemon."""
 
+import contextlib
 import json
 import os
 import pwd
@@ -10,6 +11,7 @@ import sys
 import tempfile
 import time
 import urllib.request
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,7 @@ from tests.support.paths import REPOSITORY
 from tests.support.webserver import curate_ui
 
 pytest.importorskip("dagster_postgres")
+psycopg2 = pytest.importorskip("psycopg2")
 CURATE = [sys.executable, "-c", "from curation_assets.cli import main; main()"]
 PASSWORD = "p@ss/word:1"  # what a URL would have to quote
 
@@ -46,7 +49,7 @@ def server_program(name: str) -> str:
 
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[dict[str, str]]:
-    """An empty server that asks for a password; its environment variables."""
+    """An empty server that asks for a password; its environment variables, all but the database's."""
     initdb, pg_ctl = server_program("initdb"), server_program("pg_ctl")
     as_user: list[str] = []
     with tempfile.TemporaryDirectory(prefix="postgres-") as name:
@@ -70,7 +73,6 @@ def postgres() -> Iterator[dict[str, str]]:
             yield {
                 "DAGSTER_PG_HOST": "127.0.0.1",
                 "DAGSTER_PG_PORT": str(port),
-                "DAGSTER_PG_DB": "postgres",
                 "DAGSTER_PG_USER": "curation",
                 "DAGSTER_PG_PASSWORD": PASSWORD,
             }
@@ -82,8 +84,19 @@ def postgres() -> Iterator[dict[str, str]]:
 
 @pytest.fixture
 def home(postgres: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home whose instance is on the server; this process has the variables."""
-    for name, value in postgres.items():
+    """A home whose instance is on the server, in a database of its own; this process has the variables."""
+    database = f"test_{uuid.uuid4().hex}"
+    connection = psycopg2.connect(
+        host=postgres["DAGSTER_PG_HOST"],
+        port=postgres["DAGSTER_PG_PORT"],
+        dbname="postgres",
+        user=postgres["DAGSTER_PG_USER"],
+        password=PASSWORD,
+    )
+    connection.autocommit = True  # a database is not made within a transaction
+    with contextlib.closing(connection), connection.cursor() as cursor:
+        cursor.execute(f"CREATE DATABASE {database}")
+    for name, value in {**postgres, "DAGSTER_PG_DB": database}.items():
         monkeypatch.setenv(name, value)
     folder = tmp_path / "home"
     (folder / "dagster").mkdir(parents=True)
@@ -142,7 +155,7 @@ def test_run_and_ui_with_daemon_work_on_postgres(home: Path, tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_blocks_of_shards_make_the_tables_of_single_shards_on_postgres(home: Path, tmp_path: Path) -> None:
-    """The server knows a pool of this name whose partitions were single shards."""
+    """Lineage agrees, and the second run has nothing left to do."""
     settings, blocks = pool_of(home, 2, shards=5), {f"photos-00000{n}..00000{n + 1}" for n in (0, 2, 4)}
     assert all(report.computed for report in run_pool(settings, "photos", shards=["1..3"], tables=RAW))
     run_pool(settings, "photos")
