@@ -294,6 +294,7 @@ class Settings:
     keep_days: int = KEEP_DAYS  # runs, logs and reports older than this are removed at night; 0 keeps them
     shards_per_run: int = SHARDS_PER_RUN  # of a backfill of the UI, at most; 0 makes one run of every range
     is_profile_chosen: bool = True  # by an argument or CURATION_PROFILE; otherwise a pool may name its own
+    are_workers_chosen: bool = False  # by CURATION_WORKERS; otherwise they follow a profile that a pool names
     ray: str | None = None  # 'host:port' or 'auto': nodes of that Ray cluster score shards, in place of the workers
     own_dagster_home: Path | None = None  # Dagster's instance folder where it is not in the home
 
@@ -335,8 +336,10 @@ class Settings:
             return self
         profile = load_profile(profile_name)
         devices = _default_devices(profile) if self.devices == _default_devices(self.profile) else self.devices
-        is_default = self.workers == _default_workers(self.profile, self.threads, self.devices)
-        workers = _default_workers(profile, self.threads, devices) if is_default else self.workers
+        follows = not self.are_workers_chosen and self.workers == _default_workers(
+            self.profile, self.threads, self.devices
+        )
+        workers = _default_workers(profile, self.threads, devices) if follows else self.workers
         return replace(self, profile=profile, workers=workers, devices=devices)
 
     def device_of_worker(self, number: int) -> str | None:
@@ -390,6 +393,7 @@ def load_settings(home: Path | str | None = None, profile: str | None = None) ->
         keep_days=int(os.environ.get("CURATION_KEEP_DAYS", KEEP_DAYS)),
         shards_per_run=int(os.environ.get("CURATION_SHARDS_PER_RUN", SHARDS_PER_RUN)),
         is_profile_chosen=name is not None,
+        are_workers_chosen="CURATION_WORKERS" in os.environ,
         ray=os.environ.get("CURATION_RAY") or None,
         own_dagster_home=own_dagster_home(),
     )

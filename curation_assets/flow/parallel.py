@@ -366,7 +366,7 @@ def workers(settings: Settings, roles: Collection[str] = tuple(ROLES)) -> Execut
         return _executor
     stop_workers()
     if settings.ray is not None:
-        _executor = RayExecutor(settings)
+        _executor = RayExecutor(settings, runs_models=True)
     else:
         warm_up(settings, roles)
         _executor = Workers(settings)

@@ -40,14 +40,14 @@ class TaskLostError(ExpectedError):
 class RayExecutor(Executor):
     """Calls importable functions on the cluster at `settings.ray`, in the order in which nodes become free.
 
-    A task takes `settings.threads_of_worker` CPUs and, where the profile may use a GPU and the cluster has one, a GPU.
-    Raises RayUnavailableError where there is no such cluster.
+    A task takes `settings.threads_of_worker` CPUs and, where it runs models, the profile may use a GPU and the cluster
+    has one, a GPU. Raises RayUnavailableError where there is no such cluster.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, runs_models: bool) -> None:
         ray, threads = _connected(settings), settings.threads_of_worker
         resources = ray.cluster_resources()
-        needs_gpu = settings.profile.device != "cpu" and resources.get("GPU", 0) >= 1
+        needs_gpu = runs_models and settings.profile.device != "cpu" and resources.get("GPU", 0) >= 1
         largest = max((node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]), default=0)
         if largest < threads:  # such a task would wait for ever
             raise RayUnavailableError(
@@ -72,7 +72,7 @@ def run_all(settings: Settings, function: Callable[..., object], calls: Sequence
     """Call an importable function that writes files with each of some arguments on the nodes of the Ray cluster; yield
     as calls end. Paths in the home are a node's own. Raises what a call raises, TaskLostError where its nodes died.
     """
-    executor = RayExecutor(settings)
+    executor = RayExecutor(settings, runs_models=False)
     jobs = [executor.submit(function, *arguments) for arguments in calls]
     try:
         yield from (job.result() for job in as_completed(jobs))

@@ -18,7 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 from curation_assets.cli import app
-from curation_assets.core.settings import load_settings
+from curation_assets.core.settings import PROFILES_ROOT, load_settings
 from curation_assets.defs.launch import run_pool
 from curation_assets.flow.parallel import stop_workers
 from curation_assets.flow.ray_workers import RayUnavailableError, TaskLostError, _pass_on
@@ -240,10 +240,13 @@ def test_a_what_if_of_a_pool_larger_than_memory_is_read_by_both_nodes(
     here = CliRunner().invoke(app, command)
     assert here.exit_code == 0, here.output
     notes, script = tmp_path / "notes", NOTING.format(is_lost=False) + COMMAND
-    with ray_cluster() as cluster:
+    on_gpus = tmp_path / "embedded.yaml"  # a profile that may use a GPU, which only one of the nodes has
+    on_gpus.write_text((PROFILES_ROOT / "embedded.yaml").read_text().replace("device: cpu", "device: auto"))
+    with ray_cluster(gpus_of_first=1) as cluster:
+        environment = {**cluster.environment, "CURATION_PROFILE": str(on_gpus)}
         spread = subprocess.run(
             [sys.executable, "-c", script, str(notes), *command],
-            cwd=REPOSITORY, env=cluster.environment, capture_output=True, text=True,
+            cwd=REPOSITORY, env=environment, capture_output=True, text=True,
         )  # fmt: skip
     assert spread.returncode == 0, spread.stderr[-3000:]
     assert json.loads(spread.stdout) == json.loads(here.stdout)

@@ -428,6 +428,8 @@ def test_workers_follow_the_profile_of_the_pool_unless_they_are_set(
     assert load_settings(tmp_path).for_pool("photos").workers == 1
     monkeypatch.setenv("CURATION_WORKERS", "3")
     assert load_settings(tmp_path).for_pool("photos").workers == 3
+    monkeypatch.setenv("CURATION_THREADS", "3")
+    assert load_settings(tmp_path).for_pool("photos").workers == 3, "also where it equals the default"
 
 
 def test_workers_own_the_gpus_of_a_profile_that_uses_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,9 +57,11 @@ def _command_of(process: psutil.Process) -> list[str]:
 
 
 @contextlib.contextmanager
-def ray_cluster(*, jobs_port: int | None = None) -> Iterator[RayCluster]:
-    """Two nodes with one CPU each. `jobs_port`: of Ray's job server on 127.0.0.1; None for none."""
-    command = [sys.executable, "-m", "tests.support.ray_cluster", *([str(jobs_port)] if jobs_port else [])]
+def ray_cluster(*, jobs_port: int | None = None, gpus_of_first: int = 0) -> Iterator[RayCluster]:
+    """Two nodes with one CPU each. `jobs_port`: of Ray's job server on 127.0.0.1; None for none. `gpus_of_first`: how
+    many GPUs Ray is to think that the first node has.
+    """
+    command = [sys.executable, "-m", "tests.support.ray_cluster", str(jobs_port or 0), str(gpus_of_first)]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # jobs of Dagster's runs call `dagster`
     environment = {**os.environ, **LOOPBACK, "PYTHONPATH": str(REPOSITORY), "PATH": path}
     with tempfile.TemporaryFile("w+") as log:
@@ -90,7 +92,7 @@ def ray_cluster(*, jobs_port: int | None = None) -> Iterator[RayCluster]:
                     other.kill()
 
 
-def hold(jobs_port: int | None) -> None:
+def hold(jobs_port: int | None, gpus_of_first: int) -> None:
     """Print address and the pid of the second raylet; end the cluster when standard input closes."""
     from ray.cluster_utils import Cluster
 
@@ -98,12 +100,16 @@ def hold(jobs_port: int | None) -> None:
         os.environ["RAY_TMPDIR"] = folder  # where Ray notes the address; the machine's own note stays as it is
         (Path(folder) / "ray").mkdir()
         shared: dict[str, Any] = {
-            "num_cpus": 1, "object_store_memory": STORE_BYTES, "node_ip_address": "127.0.0.1", "temp_dir": folder,
+            "num_cpus": 1, "num_gpus": 0, "object_store_memory": STORE_BYTES,
+            "node_ip_address": "127.0.0.1", "temp_dir": folder,
         }  # fmt: skip
         served = {"dashboard_host": "127.0.0.1", "dashboard_port": jobs_port} if jobs_port else {}
         cluster = Cluster(
-            initialize_head=True, head_node_args={**shared, **served, "include_dashboard": jobs_port is not None}
-        )
+            initialize_head=True,
+            head_node_args={
+                **shared, **served, "num_gpus": gpus_of_first, "include_dashboard": jobs_port is not None,
+            },
+        )  # fmt: skip
         try:
             # as on a machine of its own: a home in a bucket has another working copy there
             node = cluster.add_node(**shared, env_vars={"CURATION_HOMES": f"{folder}/homes"})
@@ -115,4 +121,4 @@ def hold(jobs_port: int | None) -> None:
 
 
 if __name__ == "__main__":
-    hold(int(sys.argv[1]) if sys.argv[1:] else None)
+    hold(int(sys.argv[1]) or None, int(sys.argv[2]))
