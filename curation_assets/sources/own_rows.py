@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -15,7 +16,7 @@ from curation_assets.core.settings import Settings
 from curation_assets.sources.base import Found, Offered
 from curation_assets.sources.local_images import IMAGE_SCHEMA, LocalImages
 from curation_assets.sources.pool_facts import PoolFacts
-from curation_assets.sources.split import Split, identified, split_once
+from curation_assets.sources.split import Split, split_once
 from curation_assets.sources.tables import SplitSource
 from curation_assets.sources.text_columns import MAX_GIVEN_CHARACTERS
 from curation_assets.stores.caption_text import MAX_TEXT_BYTES, caption_text, is_encodable
@@ -24,6 +25,7 @@ from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.file_hash import cached_sha256
 from curation_assets.stores.provenance import GIVEN
 
+PART_ROWS = 1 << 14  # of a part
 _TEXTS = {"caption": pl.String, "url": pl.String, "uid": pl.String}
 
 
@@ -139,7 +141,7 @@ class RowSource(SplitSource):
         for record, data in zip(records, images, strict=True):
             yield record, (data or b"")[: max_bytes + 1]
 
-    def _rows(self, path: Path) -> pl.DataFrame:
+    def _rows(self, path: Path) -> Iterator[pl.DataFrame]:
         """Grain: one row per row of the source, in order; no image is held."""
         schema: dict[str, Any] = {
             **_TEXTS,
@@ -147,8 +149,9 @@ class RowSource(SplitSource):
             "source_reason": pl.String,
             **GIVEN,
         }
-        rows = [self._row(path, number, row) for number, row in enumerate(self.read(path))]
-        return identified(pl.DataFrame(rows, schema=schema, orient="row"))
+        rows = (self._row(path, number, row) for number, row in enumerate(self.read(path)))
+        while part := list(islice(rows, PART_ROWS)):
+            yield pl.DataFrame(part, schema=schema, orient="row")
 
     def _row(self, path: Path, number: int, row: Row) -> dict[str, Any]:
         texts = {name: getattr(row, name) for name in _TEXTS}

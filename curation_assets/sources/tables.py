@@ -1,6 +1,7 @@
 """Sources that are tables of rows: cut into shards once per version of their files, and described to who adds them."""
 
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar
@@ -17,7 +18,6 @@ from curation_assets.sources.split import Split
 from curation_assets.sources.table_files import names_of_tables, split_notes
 from curation_assets.sources.text_columns import COLUMN_OPTIONS, SIZES, unused_ids
 from curation_assets.stores.damaged_tables import schema_of
-from curation_assets.stores.parquet import scan_parquet
 from curation_assets.stores.text_format import dialect_of, table_suffix
 
 
@@ -112,19 +112,22 @@ def unused_images(pool: PoolFacts) -> list[str]:
 
 def rows_that_fail(split: Split) -> str:
     """'csv_malformed 2, …' of a source: its rows that cannot be read; empty where all can."""
-    parts = (split.folder / f"{shard}.parquet" for shard in sorted(split.rows))
-    scans = [scan_parquet(part) for part in parts]
-    if not scans or "source_reason" not in scans[0].collect_schema():  # all parts of a source have it, or none
-        return ""
-    rows = pl.concat([scan.select("source_reason") for scan in scans]).collect()
-    return counted(rows["source_reason"])
+    counts: Counter[str] = Counter()
+    for part in split.columns("source_reason"):
+        counts.update(kinds_of(part["source_reason"]))
+    return listed(counts)
 
 
-def counted(reasons: pl.Series) -> str:
-    """Kinds of reasons with their counts, the most frequent first."""
-    kinds = pl.DataFrame({"kind": reasons.drop_nulls().str.split(":").list.first()})
-    counted = kinds["kind"].value_counts().sort("count", "kind", descending=[True, False])
-    return ", ".join(f"{kind} {count}" for kind, count in counted.iter_rows())
+def kinds_of(reasons: pl.Series) -> dict[str, int]:
+    """Kinds of reasons, which stand before the first colon, with their counts."""
+    kinds = reasons.drop_nulls().cast(pl.String).str.split(":").list.first().alias("kind")
+    return dict(kinds.value_counts().iter_rows())
+
+
+def listed(counts: Mapping[str, int]) -> str:
+    """'csv_malformed 2, …', the most frequent first."""
+    most_first = sorted(counts.items(), key=lambda one: (-one[1], one[0]))
+    return ", ".join(f"{kind} {count}" for kind, count in most_first)
 
 
 #: Columns of DataComp's metadata, and their usual variants.

@@ -1,6 +1,6 @@
 """Columns of tables that people bring: which one is caption, URL or id; their cells as texts and numbers."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import polars as pl
@@ -8,7 +8,7 @@ import polars as pl
 from curation_assets.numeric.identity import SAMPLE_ID
 from curation_assets.sources.table_files import no_tables, tables_of
 from curation_assets.stores.caption_text import MAX_TEXT_BYTES, caption_texts
-from curation_assets.stores.damaged_tables import ROW_REASON, read_sound_rows, schema_of
+from curation_assets.stores.damaged_tables import ROW_REASON, read_sound_rows, schema_of, sound_parts
 from curation_assets.stores.provenance import GIVEN
 from curation_assets.stores.samples import OWN_ID
 from curation_assets.stores.text_format import TextFormat
@@ -129,11 +129,11 @@ def number(path: Path, table: pl.DataFrame, column: str) -> pl.Expr:
     return texts.cast(pl.Float64).fill_nan(None)
 
 
-def read_texts(
+def text_parts(
     path: Path, columns: Mapping[str, str | None], numbers: Mapping[str, str], text: TextFormat
-) -> pl.DataFrame:
-    """Of every row of a file our texts (caption, of a list the first; url; uid), `numbers`, and source_reason: why a
-    cell of caption or url is none.
+) -> Iterator[pl.DataFrame]:
+    """Of every row of a file, part by part, our texts (caption, of a list the first; url; uid), `numbers`, and
+    source_reason: why a cell of caption or url is none.
 
     A column that this file lacks is null, with a reason unless it is the uid's. Raises ValueError for a number that is
     none.
@@ -141,15 +141,24 @@ def read_texts(
     schema = schema_of(path, text)
     wanted = {name for name in (*columns.values(), *numbers.values()) if name is not None}
     needed = {columns.get("caption"), columns.get("url"), None}
-    carried = (OWN_ID, *GIVEN)
-    optional = {columns.get("uid"), *(columns.get(name) for name in carried), *numbers.values()} - needed
+    optional = {columns.get("uid"), *(columns.get(name) for name in (OWN_ID, *GIVEN)), *numbers.values()} - needed
     there = sorted(wanted & set(schema))
     if not there:
         raise ValueError(f"{path} has no column {sorted(wanted)}, as the files before it have; it has {list(schema)}")
-    part = read_sound_rows(path, there, text=text, optional=[str(name) for name in optional])
-    texts, reasons = [], [part[ROW_REASON]] if ROW_REASON in part.columns else []
+    for part in sound_parts(path, there, text=text, optional=[str(name) for name in optional]):
+        yield _our_texts(path, part, schema, columns, numbers)
+
+
+def _our_texts(
+    path: Path,
+    part: pl.DataFrame,
+    schema: Mapping[str, pl.DataType],
+    columns: Mapping[str, str | None],
+    numbers: Mapping[str, str],
+) -> pl.DataFrame:
+    texts, reasons = [], [part[ROW_REASON]]
     for ours, theirs in columns.items():
-        if theirs is None or (theirs not in schema and ours in ("uid", *carried)):
+        if theirs is None or (theirs not in schema and ours in ("uid", OWN_ID, *GIVEN)):
             texts.append(pl.Series(ours, [None] * part.height, dtype=pl.String))
             continue
         if ours == OWN_ID:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import polars as pl
 
 from curation_assets.stores.caption_text import is_encodable
-from curation_assets.stores.parquet import parquet_schema, read_parquet
+from curation_assets.stores.parquet import parquet_rows, parquet_schema, read_parquet, scan_parquet
 from curation_assets.stores.text_format import (
     Dialect,
     Record,
@@ -32,6 +32,7 @@ from curation_assets.stores.text_format import (
 ROW_REASON = "row_reason"  # column of `read_sound_rows`: why a row, or a cell of it, cannot be read
 WRONG_ENCODING = 0.5  # of the rows: where so many cannot be decoded, the file has another encoding
 MAX_KEYS = 10_000  # of the objects of a .jsonl file: more are values that stand where keys should
+PART_ROWS = 1 << 16  # of a part that polars reads
 CHUNK = 1 << 12  # rows that are packed at once: more are what the garbage collector goes through again and again
 
 _HINT = "it was read as {}; name another with --encoding (latin-1, cp1252, utf-16 …)"
@@ -66,18 +67,39 @@ def read_sound_rows(
             return _read_text(path, columns, rows, text, suffix, optional)
     except UnicodeError as error:
         raise _refusal(path, suffix, str(error), text.encoding) from error
-    raise ValueError(f"{path}: expected .tsv, .csv, .parquet, .jsonl or a tab-separated .txt")
+    raise _no_table(path)
 
 
-def sound_parts(path: Path, suffix: str) -> Iterator[pl.DataFrame]:
-    """`read_sound_rows` of a csv, tsv or jsonl file part by part, a part without rows first, always with ROW_REASON.
+def _no_table(path: Path) -> ValueError:
+    return ValueError(f"{path}: expected .tsv, .csv, .parquet, .jsonl or a tab-separated .txt")
+
+
+def sound_parts(
+    path: Path,
+    columns: Sequence[str] | None = None,
+    *,
+    text: TextFormat | None = None,
+    suffix: str | None = None,
+    optional: Collection[str] = (),
+) -> Iterator[pl.DataFrame]:
+    """`read_sound_rows` part by part, a part without rows first, always with ROW_REASON. A part of .jsonl whose cells
+    of a column are all null may have it as texts.
 
     Raises as it; that most rows have another encoding, or none is an object, after the last part.
     """
-    text, undecoded, rows = TextFormat(), 0, 0
+    text, suffix, undecoded, rows = text or TextFormat(), suffix or table_suffix(path), 0, 0
+    if suffix == ".parquet":
+        yield from _parquet_parts(path, columns)
+        return
+    if suffix not in (".jsonl", ".csv", ".tsv"):
+        raise _no_table(path)
     refusal = _refusal(path, suffix, f"most of its rows are not {text.encoding}", text.encoding)
     try:
-        parts = _json_parts(path, text.encoding) if suffix == ".jsonl" else _text_parts(path, None, text, suffix=suffix)
+        parts = (
+            _json_parts(path, columns, text.encoding, optional)
+            if suffix == ".jsonl"
+            else _csv_parts(path, columns, text, suffix, optional)
+        )
         for frame, reasons in parts:
             undecoded, rows = undecoded + _undecoded(reasons), rows + len(reasons)
             yield _reasoned(frame, reasons)
@@ -113,6 +135,17 @@ def _read_parquet(path: Path, columns: Sequence[str] | None, rows: int | None) -
         raise _refusal(path, ".parquet", str(error).splitlines()[0]) from error
 
 
+def _parquet_parts(path: Path, columns: Sequence[str] | None) -> Iterator[pl.DataFrame]:
+    chosen = None if columns is None else list(columns)
+    try:
+        for start in range(-PART_ROWS, parquet_rows(path), PART_ROWS):
+            scan = scan_parquet(path).slice(max(start, 0), PART_ROWS if start >= 0 else 0)
+            part = (scan if chosen is None else scan.select(chosen)).collect()
+            yield part.with_columns(pl.lit(None, pl.String).alias(ROW_REASON))
+    except pl.exceptions.PolarsError as error:
+        raise _refusal(path, ".parquet", str(error).splitlines()[0]) from error
+
+
 # -- csv and tsv ------------------------------------------------------------------------------------------------------
 
 
@@ -141,28 +174,62 @@ def _read_text(
     optional: Collection[str],
 ) -> pl.DataFrame:
     """A csv or tsv: at once where it has no quotation mark and no odd row (8 times as fast), else record by record."""
+    scan, chosen = _plain(path, columns, text, suffix, rows)
+    if scan is not None:
+        try:
+            return scan.collect(optimizations=_ALL_COLUMNS)
+        except pl.exceptions.PolarsError:
+            pass  # record by record it is found which row is to blame
+    refusal = _refusal(path, suffix, f"most of its rows are not {text.encoding}", text.encoding)
+    return _read_damaged(path, chosen, text, refusal, rows=rows, suffix=suffix, optional=optional)
+
+
+#: Where polars reads some columns alone it does not look at the ends of lines.
+_ALL_COLUMNS = pl.QueryOptFlags(projection_pushdown=False)
+
+
+def _plain(
+    path: Path, columns: Sequence[str] | None, text: TextFormat, suffix: str, rows: int | None = None
+) -> tuple[pl.LazyFrame | None, list[str]]:
+    """What polars reads of a plain file; None of another one. And the columns."""
     dialect, names = _heading(path, text, suffix)
     chosen = names if columns is None else list(columns)
     absent = [name for name in chosen if name not in names]
     if absent:
         raise ValueError(f"{path} has no column {absent[0]!r}; it has {names} ({dialect})")
-    if _is_plain(path, dialect, len(names)):
+    if not _is_plain(path, dialect, len(names)):
+        return None, chosen
+    scan = pl.scan_csv(
+        path,
+        separator=dialect.separator,
+        quote_char=None,
+        has_header=text.has_header,
+        schema=dict.fromkeys(names, pl.String),
+        n_rows=rows,
+        glob=False,
+    )
+    return scan.select(chosen), chosen
+
+
+def _csv_parts(
+    path: Path, columns: Sequence[str] | None, text: TextFormat, suffix: str, optional: Collection[str]
+) -> Iterator[tuple[pl.DataFrame, list[str | None]]]:
+    """As `_text_parts`, from polars as far as it reads the file."""
+    scan, chosen = _plain(path, columns, text, suffix)
+    read = 0
+    if scan is not None:
+        yield pl.DataFrame(schema=dict.fromkeys(chosen, pl.String)), []
         try:
-            scan = pl.scan_csv(
-                path,
-                separator=dialect.separator,
-                quote_char=None,
-                has_header=text.has_header,
-                schema=dict.fromkeys(names, pl.String),
-                n_rows=rows,
-                glob=False,
-            )
-            # where polars reads some columns alone it does not look at the ends of lines
-            return scan.select(chosen).collect(optimizations=pl.QueryOptFlags(projection_pushdown=False))
+            for frame in scan.collect_batches(chunk_size=PART_ROWS, optimizations=_ALL_COLUMNS):
+                yield frame, [None] * frame.height
+                read += frame.height
+            return
         except pl.exceptions.PolarsError:
-            pass  # record by record it is found which row is to blame
-    refusal = _refusal(path, suffix, f"most of its rows are not {text.encoding}", text.encoding)
-    return _read_damaged(path, chosen, text, refusal, rows=rows, suffix=suffix, optional=optional)
+            pass
+    for frame, reasons in _text_parts(path, chosen, text, suffix=suffix, optional=optional):
+        known = min(read, frame.height)
+        read -= known
+        yield frame[known:], reasons[known:]
 
 
 def _is_plain(path: Path, dialect: Dialect, width: int) -> bool:
@@ -290,7 +357,8 @@ def _distinct(names: Sequence[str]) -> list[str]:
 
 # -- json lines -------------------------------------------------------------------------------------------------------
 
-Kind = Literal["text", "texts", "number", "boolean", "undecoded", "other"]
+Kind = Literal["text", "texts", "integer", "number", "boolean", "undecoded", "other"]
+NUMBERS: AbstractSet[Kind] = {"integer", "number"}
 _decode = json.JSONDecoder().raw_decode  # half the time of json.loads on a short line
 
 
@@ -319,7 +387,7 @@ def _kind(cell: Any) -> Kind | None:
     if isinstance(cell, bool):
         return "boolean"
     if isinstance(cell, int | float):
-        return "number"
+        return "integer" if isinstance(cell, int) and -(2**63) <= cell < 2**63 else "number"
     return "texts" if isinstance(cell, list) and all(_kind(text) == "text" for text in cell) else "other"
 
 
@@ -343,8 +411,9 @@ def _dtype(kinds: Collection[Kind]) -> pl.DataType:
         return pl.List(pl.String)
     if {"text", "undecoded"} & set(kinds):
         return pl.String()
-    only = next(iter(kinds)) if len(kinds) == 1 else None
-    return {"number": pl.Float64(), "boolean": pl.Boolean()}.get(str(only), pl.Object() if kinds else pl.Null())
+    if kinds and set(kinds) <= NUMBERS:
+        return pl.Float64()
+    return pl.Boolean() if set(kinds) == {"boolean"} else pl.Object() if kinds else pl.Null()
 
 
 def _read_json_lines(
@@ -380,14 +449,19 @@ def _json_chunks(
         yield [list(column) for column in zip(*(cells or none for _, cells in chunk), strict=True)], reasons
 
 
-def _json_parts(path: Path, encoding: str) -> Iterator[tuple[pl.DataFrame, list[str | None]]]:
+def _json_parts(
+    path: Path, columns: Sequence[str] | None, encoding: str, optional: Collection[str]
+) -> Iterator[tuple[pl.DataFrame, list[str | None]]]:
     """As `_text_parts`: a column is what all its cells are in the whole file."""
-    kinds, lines, are_all = _kinds_of(path, encoding), 0, True
+    of_file, lines, are_all, is_wanted = _kinds_of(path, encoding), 0, True, columns is not None
+    kinds = {name: of_file.get(name, set[Kind]()) for name in (of_file if columns is None else columns)}
     yield pl.DataFrame(schema=dict.fromkeys(kinds, pl.String)), []
     for cells_of, reasons in _json_chunks(path, list(kinds), encoding):
         lines, are_all = lines + len(reasons), are_all and all(reasons)
         series = [
-            _unified(name, [cells if len(known) > 1 else _packed(name, cells)], reasons, False, False, known)
+            _unified(
+                name, [cells if len(known) > 1 else _packed(name, cells)], reasons, name in optional, is_wanted, known
+            )
             for (name, known), cells in zip(kinds.items(), cells_of, strict=True)
         ]
         yield pl.DataFrame(series), reasons
@@ -397,6 +471,8 @@ def _json_parts(path: Path, encoding: str) -> Iterator[tuple[pl.DataFrame, list[
 
 def _packed(name: str, cells: list[Any]) -> pl.Series | list[Any]:
     """Cells of one kind as a column, others as they are."""
+    if any(cell != cell for cell in cells):  # NaN is pandas' null: integers beside it are integers
+        cells = [None if cell != cell else cell for cell in cells]
     kinds = set(map(type, cells)) - {type(None)}
     try:
         if kinds <= {str}:
@@ -404,7 +480,7 @@ def _packed(name: str, cells: list[Any]) -> pl.Series | list[Any]:
         if kinds <= {int}:
             return pl.Series(name, cells, dtype=pl.Int64)
         if kinds <= {int, float}:
-            return pl.Series(name, cells, dtype=pl.Float64, strict=False).fill_nan(None)
+            return pl.Series(name, cells, dtype=pl.Float64, strict=False)
         if kinds <= {bool}:
             return pl.Series(name, cells, dtype=pl.Boolean)
         if kinds <= {list} and all(isinstance(text, str) for cell in cells for text in cell or ()):
@@ -432,7 +508,7 @@ def _unified(
     cells = [cell for part in parts for cell in (part.to_list() if isinstance(part, pl.Series) else part)]
     kinds = list(map(_kind, cells))
     there: AbstractSet[Kind | None] = set(kinds) - {None} if whole is None else whole
-    if there <= {"number"}:
+    if there <= NUMBERS:
         return pl.Series(name, cells, dtype=pl.Float64, strict=False).fill_nan(None)
     if not is_wanted and not there & {"text", "texts"}:  # objects, lists of numbers: as polars takes them
         try:
@@ -444,7 +520,7 @@ def _unified(
     is_list = "texts" in there
     texts: list[Any] = []
     for number, (cell, kind) in enumerate(zip(cells, kinds, strict=True)):
-        if kind == "number" and is_optional:  # a column of numbers, some of which are texts
+        if kind in NUMBERS and is_optional:  # a column of numbers, some of which are texts
             cell, kind = json.dumps(cell), "text"
         is_text = kind in ("text", "texts")
         texts.append(None if not is_text else [cell] if is_list and kind == "text" else cell)

@@ -1,5 +1,6 @@
 """Rows that come part by part and are read again in that order: in memory while they are few, else in a file that has
-no name, in the system's temporary folder (TMPDIR). Nothing is left of it when the process ends, however it ends.
+no name, in a given folder or the system's temporary one (TMPDIR). Nothing is left of it when the process ends, however
+it ends.
 """
 
 import copy
@@ -25,9 +26,9 @@ HELD_BYTES = 1 << 26  # that are not written
 class FrameFile:
     """Rows in parts of at most PART_ROWS, read any number of times; more may follow as long as nothing reads them."""
 
-    def __init__(self, parts: Iterable[pl.DataFrame]) -> None:
-        """`parts`: one at least, all with the same columns; each may be empty."""
-        self.height = 0
+    def __init__(self, parts: Iterable[pl.DataFrame], folder: Path | None = None) -> None:
+        """`parts`: one at least, all with the same columns; each may be empty. `folder`: of the file."""
+        self.height, self._folder = 0, folder
         self._held: list[pl.DataFrame] = []
         self._file: IO[bytes] | None = None
         self._ends, self._size = [0], 0  # of each part in the file; bytes of all rows
@@ -44,8 +45,8 @@ class FrameFile:
 
     def _write(self) -> None:
         """Parts that are held go to the file."""
-        with naming_refusals(Path(tempfile.gettempdir())):
-            self._file = self._file or tempfile.TemporaryFile()  # noqa: SIM115 - closed with this object
+        with naming_refusals(self._folder or Path(tempfile.gettempdir())):
+            self._file = self._file or tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115 - closed with this object
             for part in self._held:
                 part.write_ipc(data := io.BytesIO(), compression="lz4")
                 self._file.write(data.getbuffer())

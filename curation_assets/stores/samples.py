@@ -62,11 +62,13 @@ def mark_duplicates(rows: pl.DataFrame) -> pl.DataFrame:
     """Add `is_duplicate`: an earlier row has the same sample_id. Rows without a caption or with a `source_reason`
     neither are nor make duplicates: a broken first copy must not cost us the sound second one.
     """
-    is_usable = ~are_blank(pl.col("caption"))
-    if "source_reason" in rows.columns:
-        is_usable &= pl.col("source_reason").is_null()
-    is_repeated = ~pl.struct("sample_id", is_usable.alias("is_usable")).is_first_distinct()
-    return rows.with_columns(is_duplicate=is_usable & is_repeated)
+    is_repeated = ~pl.struct("sample_id", are_usable().alias("is_usable")).is_first_distinct()
+    return rows.with_columns(is_duplicate=are_usable() & is_repeated)
+
+
+def are_usable() -> pl.Expr:
+    """Whether rows have a caption and no `source_reason`."""
+    return ~are_blank(pl.col("caption")) & pl.col("source_reason").is_null()
 
 
 def drop_reason(row: Mapping[str, Any]) -> str | None:

@@ -53,7 +53,7 @@ def read_parts(path: Path, suffix: str, *, empty_is_null: bool = False) -> Itera
     """
     count = damaged = 0
     first = ""
-    for part in sound_parts(path, suffix):
+    for part in sound_parts(path, suffix=suffix):
         wrong, count = part[ROW_REASON].drop_nulls(), count + part.height
         first, damaged = first or next(iter(wrong), ""), damaged + len(wrong)
         if not damaged:

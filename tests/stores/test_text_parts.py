@@ -7,10 +7,11 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from curation_assets.numeric.identity import sample_id_from
+from curation_assets.stores.damaged_tables import ROW_REASON, read_sound_rows, sound_parts
 from curation_assets.stores.text_tables import read_parts, read_rows
 from tests.support.id_lists import read_subset
 
@@ -55,6 +56,73 @@ def test_json_lines_in_parts_are_json_lines_at_once(rows: list[object]) -> None:
         expected = outcome(path, False)
         assert said == expected[0]
         assert len(found) == len(expected[1])
+
+
+NUMBERS = st.sampled_from([None, 1, 2.5, -(2**70), float("nan")])
+
+
+@given(
+    rows=st.lists(st.fixed_dictionaries({}, optional={"caption": VALUES, "id": NUMBERS, "more": CELLS}), max_size=8),
+    columns=st.sampled_from([["caption", "id"], ["id"], ["caption"]]),
+    suffix=st.sampled_from([".jsonl", ".csv", ".tsv", ".parquet"]),
+    wrong=st.sampled_from([b"", b"\xe9"]),
+)
+@settings(max_examples=100)
+@example(rows=[{"id": 1}, {"id": 1}, {"id": float("nan")}], columns=["id"], suffix=".jsonl", wrong=b"")
+@example(rows=[{"id": 1}, {"id": 1}, {"id": 2**70}], columns=["id"], suffix=".jsonl", wrong=b"")
+def test_some_columns_in_parts_are_those_read_at_once(
+    rows: list[dict[str, object]], columns: list[str], suffix: str, wrong: bytes
+) -> None:
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("curation_assets.stores.damaged_tables.CHUNK", 2)
+        patch.setattr("curation_assets.stores.damaged_tables.PART_ROWS", 2)
+        path = Path(folder) / f"table{suffix}"
+        names = ["more", "caption", "id"]
+        if suffix == ".jsonl":
+            path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        else:
+            cells = {name: [None if name not in row else str(row[name]) for row in rows] for name in names}
+            table = pl.DataFrame(cells, schema=dict.fromkeys(names, pl.String))
+            if suffix == ".parquet":
+                table.write_parquet(path)
+            else:
+                table.write_csv(path, separator="\t" if suffix == ".tsv" else ",")
+                path.write_bytes(path.read_bytes().replace("é".encode(), wrong or "é".encode()))
+        optional = {"id"} & set(columns)
+
+        def read(in_parts: bool) -> tuple[str, list[str]]:
+            try:
+                parts = (
+                    list(sound_parts(path, columns, optional=optional))
+                    if in_parts
+                    else [read_sound_rows(path, columns, optional=optional)]
+                )
+            except ValueError as error:
+                return str(error), []
+            assert not in_parts or parts[0].height == 0
+            assert not in_parts or max(part.height for part in parts) <= 2
+            reasoned = (
+                part if ROW_REASON in part.columns else part.with_columns(pl.lit(None).alias(ROW_REASON))
+                for part in parts
+            )
+            return "", [repr(row) for part in reasoned for row in part.rows()]
+
+        assert read(in_parts=True) == read(in_parts=False)
+
+
+def test_a_file_whose_last_row_is_damaged_gives_each_row_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """polars gives its first rows before it sees the damage; what is left is read record by record."""
+    monkeypatch.setattr("curation_assets.stores.damaged_tables.PART_ROWS", 1000)
+    rows, path = 200_000, tmp_path / "rows.csv"
+    path.write_bytes(b"caption\n" + b"".join(b"%d\n" % row for row in range(rows)) + b"\xe9\n")
+    heights, found, reasons = [], [], []
+    for part in sound_parts(path):
+        heights.append(part.height)
+        found += part["caption"].to_list()
+        reasons += part[ROW_REASON].drop_nulls().to_list()
+    assert 1000 in heights, "polars read a part of it"
+    assert found == [*map(str, range(rows)), None]
+    assert reasons == ["cell_not_decodable:caption"]
 
 
 @given(

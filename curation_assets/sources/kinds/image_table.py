@@ -27,16 +27,15 @@ from curation_assets.sources.image_columns import (
 )
 from curation_assets.sources.local_images import IMAGE_SCHEMA, LocalImages, images_of_files
 from curation_assets.sources.pool_facts import PoolFacts
-from curation_assets.sources.split import Split, Stamps, identified, stamped_split, stamps_of
-from curation_assets.sources.tables import TableSource, counted
-from curation_assets.sources.text_columns import carried_columns, given_columns_of, own_id_column, read_texts
+from curation_assets.sources.split import Named, Split, stamped_split
+from curation_assets.sources.tables import TableSource, kinds_of, listed
+from curation_assets.sources.text_columns import carried_columns, given_columns_of, own_id_column, text_parts
 from curation_assets.stores.caption_text import are_blank
 from curation_assets.stores.content_hash import config_sha256
 from curation_assets.stores.damaged_tables import read_sound_rows, schema_of
 from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.file_hash import FileState, cached_sha256, file_sha256
 from curation_assets.stores.image_files import PATH_REFUSED, image_names, locate, relative_name
-from curation_assets.stores.parquet import read_parquet
 from curation_assets.stores.provenance import GIVEN
 from curation_assets.stores.samples import OWN_ID
 from curation_assets.stores.text_format import SUFFIXES, TextFormat, table_suffix
@@ -78,9 +77,9 @@ class ImageTable(TableSource):
             if part["image_file"].null_count() < part.height:
                 return
             reasons.update(part["source_reason"].fill_null("missing_image").to_list())
-        listed = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common())
+        found = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common())
         raise ValueError(
-            f"{pool.source}: none of its {sum(split.rows.values()):,} rows has an image ({listed}); expected bytes or "
+            f"{pool.source}: none of its {sum(split.rows.values()):,} rows has an image ({found}); expected bytes or "
             f"file names from {folder_of(Path(pool.source))} on, in column {pool.columns.get('image')}; name another "
             "with --image-column NAME ('none': captions only)"
         )
@@ -113,9 +112,9 @@ class ImageTable(TableSource):
             }
         )[:16]
 
-        def rows() -> tuple[pl.DataFrame, Stamps, dict[str, int]]:
+        def rows() -> Named:
             if columns.image is None:
-                return _rows_beside(source)
+                return Named(_rows_beside(source), [], {})
             return _rows_of_tables(folder, tables, columns, text, numbers, carried, is_folder=source.is_dir())
 
         return stamped_split(home, base, folder, rows, pool.name, pool.shard_size, denylist)
@@ -141,6 +140,7 @@ class ImageTable(TableSource):
 
 
 SOURCE = ImageTable()
+PART_ROWS = 1 << 14  # of a folder without a table, read at once
 
 
 def _where_tables_lie(source: Path) -> Path:
@@ -152,22 +152,23 @@ def _where_tables_lie(source: Path) -> Path:
 
 def understood(pool: PoolFacts, split: Split) -> str:
     """One sentence on a pool: rows, images, captions, and every reason for which a row has none."""
-    columns = ["caption", "is_duplicate", "source_reason", "image_row"]
-    parts = [read_parquet(split.folder / f"{shard}.parquet", columns=columns) for shard in sorted(split.rows)]
-    rows = pl.concat(parts)
+    images = inside = captions = duplicates = 0
+    reasons: Counter[str] = Counter()
+    for rows in split.columns("caption", "is_duplicate", "source_reason", "image_row"):
+        captions += rows.filter(~are_blank(pl.col("caption"))).height
+        has_image = pl.col("source_reason").is_null() | pl.col("source_reason").str.contains("txt")
+        images += rows.filter(has_image).height
+        inside += int(rows["image_row"].is_not_null().sum())
+        duplicates += int(rows["is_duplicate"].sum())
+        reasons.update(kinds_of(rows["source_reason"]))
     where = {True: "in KEY.txt beside them", False: f"in column {pool.columns.get('caption')}"}[
         "image" not in pool.columns
     ]
     if split.facts.get("captions_in_lists"):
         where += " (lists: the first of each)"
-    captions = rows.filter(~are_blank(pl.col("caption"))).height
-    images = rows.filter(pl.col("source_reason").is_null() | pl.col("source_reason").str.contains("txt")).height
-    inside = int(rows["image_row"].is_not_null().sum())
     in_files = f" ({inside} in Parquet, {images - inside} in files)" if inside else ""
-    sentence = f"Understood: {rows.height} rows, {images} images{in_files}, {captions} captions {where}"
-    listed = counted(rows["source_reason"])
-    notes = [f"rows that fail: {listed}"] if listed else []
-    duplicates = int(rows["is_duplicate"].sum())
+    sentence = f"Understood: {sum(split.rows.values())} rows, {images} images{in_files}, {captions} captions {where}"
+    notes = [f"rows that fail: {listed(reasons)}"] if reasons else []
     notes += [f"rows that repeat an earlier one: {duplicates}"] if duplicates else []
     unlisted = split.facts.get("unlisted_images", 0)
     notes += [f"images of the folder that no row names, left out: {unlisted}"] if unlisted else []
@@ -177,13 +178,6 @@ def understood(pool: PoolFacts, split: Split) -> str:
 # -- rows and their images --------------------------------------------------------------------------------------------
 
 
-_SCHEMA = pl.Schema(
-    {
-        "image_file": pl.String,  # a Parquet file or an image, relative to the source's folder
-        "image_row": pl.Int64,  # row of the Parquet file; null: the file is the image
-        "image_sha256": pl.String,
-    }
-)
 _SCHEMA = pl.Schema(
     {"caption": pl.String(), "url": pl.String(), "uid": pl.String(), **IMAGE_SCHEMA, "source_reason": pl.String()}
 )
@@ -198,12 +192,28 @@ def _rows_of_tables(
     carried: Mapping[str, str],
     *,
     is_folder: bool,
-) -> tuple[pl.DataFrame, Stamps, dict[str, int]]:
-    """Rows of all tables with their images, what files they name, and counts for people."""
+) -> Named:
+    """Rows of all tables with their images, those of a table at once; and counts for people."""
+    named, facts = list[str](), dict[str, int]()
+    rows = _each_table(folder, tables, columns, text, numbers, carried, named, facts, is_folder=is_folder)
+    return Named(rows, named, facts)
+
+
+def _each_table(
+    folder: Path,
+    tables: Sequence[Path],
+    columns: ImageColumns,
+    text: TextFormat,
+    numbers: Mapping[str, str],
+    carried: Mapping[str, str],
+    named: list[str],
+    facts: dict[str, int],
+    *,
+    is_folder: bool,
+) -> Iterator[pl.DataFrame]:
     assert columns.image is not None, "a folder without a table has no rows of tables"
-    named: list[str] = []
-    parts = []
     has_bytes = has_lists = False
+    more = [*([OWN_ID] if columns.own_id else []), *carried]
     theirs = {"caption": columns.caption, "url": columns.url, "uid": columns.uid}
     theirs |= {**({OWN_ID: columns.own_id} if columns.own_id else {}), **carried}
     for path in tables:
@@ -212,21 +222,18 @@ def _rows_of_tables(
         if dtype is None:
             raise ValueError(f"{path} has no column {columns.image!r} for image, as the files before it have")
         has_bytes = holds_bytes(dtype)
-        texts = read_texts(path, theirs, numbers, text)
+        texts = pl.concat(text_parts(path, theirs, numbers, text))
         if has_bytes:
             images = _bytes_rows(folder, path, columns.image, named)
         else:
             names = read_sound_rows(path, [columns.image], text=text)[columns.image].cast(pl.String)
             images = _file_rows(folder, names, named)
         first = pl.coalesce("source_reason", "image_reason").alias("source_reason")
-        parts.append(texts.hstack(images).with_columns(first).drop("image_reason"))
+        yield texts.hstack(images).with_columns(first).select(*_SCHEMA, *numbers, *more)
         has_lists = has_lists or isinstance(schema.get(columns.caption or ""), pl.List)
-    more = [*([OWN_ID] if columns.own_id else []), *carried]
-    rows = identified(pl.concat(parts).select(*_SCHEMA, *numbers, *more) if parts else pl.DataFrame(schema=_SCHEMA))
-    facts = {"captions_in_lists": int(has_lists)}
+    facts["captions_in_lists"] = int(has_lists)
     if is_folder and not has_bytes:
         facts["unlisted_images"] = len(set(image_names(folder)) - {Path(name).as_posix() for name in named})
-    return rows, stamps_of(folder, named), facts
 
 
 def _bytes_rows(folder: Path, path: Path, column: str, named: list[str]) -> pl.DataFrame:
@@ -270,13 +277,15 @@ def _beside(source: Path) -> list[list[str | int]]:
     return [[name, *astuple(FileState.of(source / name))] for name in names if (source / name).is_file()]
 
 
-def _rows_beside(source: Path) -> tuple[pl.DataFrame, Stamps, dict[str, int]]:
+def _rows_beside(source: Path) -> Iterator[pl.DataFrame]:
     """One row per image or text of one name: as in tars, an image without text is a row (missing_txt), and a text
     without image (missing_image)."""
-    rows = []
-    for image, text in pairs_in(source):
-        caption, text_reason = caption_in(source, text)
-        row = _file_row(source, image or None, [])
-        reason = row.pop("image_reason") or text_reason
-        rows.append({"caption": caption, "url": None, "uid": None, **row, "source_reason": reason})
-    return identified(pl.DataFrame(rows, schema=_SCHEMA, orient="row")), {}, {}
+    pairs = pairs_in(source)
+    for start in range(0, len(pairs), PART_ROWS):
+        rows = []
+        for image, text in pairs[start : start + PART_ROWS]:
+            caption, text_reason = caption_in(source, text)
+            row = _file_row(source, image or None, [])
+            reason = row.pop("image_reason") or text_reason
+            rows.append({"caption": caption, "url": None, "uid": None, **row, "source_reason": reason})
+        yield pl.DataFrame(rows, schema=_SCHEMA, orient="row")

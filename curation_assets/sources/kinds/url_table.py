@@ -10,7 +10,7 @@ import polars as pl
 from curation_assets.core.settings import Settings
 from curation_assets.sources.base import Found, Note, Offered
 from curation_assets.sources.pool_facts import PoolFacts
-from curation_assets.sources.split import Split, identified, split_once
+from curation_assets.sources.split import Split, split_once
 from curation_assets.sources.table_files import tables_of
 from curation_assets.sources.tables import TableSource, rows_that_fail
 from curation_assets.sources.text_columns import (
@@ -19,9 +19,9 @@ from curation_assets.sources.text_columns import (
     carried_columns,
     given_columns_of,
     own_id_column,
-    read_texts,
     table_files,
     text_column,
+    text_parts,
 )
 from curation_assets.stores.content_hash import config_sha256
 from curation_assets.stores.damaged_tables import schema_of
@@ -81,8 +81,8 @@ def split_of_columns(pool: PoolFacts, source: Path, settings: Settings, numbers:
     """Cut a source into shards of so many rows as the pool says, once per version of source and denylist.
 
     Duplicates are seen over the whole pool here: of several usable rows with one sample_id, the first in source
-    order is not a duplicate. A changed source makes a new split. Holds the source's text columns in memory (about
-    300 bytes a row). `numbers`: further columns, our name → the source's; a part has them as float64.
+    order is not a duplicate. A changed source makes a new split. `numbers`: further columns, our name → the source's;
+    a part has them as float64.
     """
     named, text, home = pool.columns, pool.text_format, settings.work(pool.name) / "source"
     columns = ColumnMapping(str(named.get("caption")), named.get("url"), named.get("uid"), named.get(OWN_ID))
@@ -101,7 +101,7 @@ def split_of_columns(pool: PoolFacts, source: Path, settings: Settings, numbers:
             **({"carried": carried} if carried else {}),
         }
     )[:16]
-    read = partial(_identified, files, columns, text, numbers, carried)
+    read = partial(_rows, files, columns, text, numbers, carried)
     return split_once(home / f"split-{version}", read, pool.name, pool.shard_size, denylist)
 
 
@@ -136,17 +136,18 @@ def size_columns(source: Path, text: TextFormat) -> dict[str, str]:
     return {name: name for name in SIZES} if has_both else {}
 
 
-def _identified(
+def _rows(
     files: Sequence[Path],
     columns: ColumnMapping,
     text: TextFormat,
     numbers: Mapping[str, str],
     carried: Mapping[str, str],
-) -> pl.DataFrame:
+) -> Iterator[pl.DataFrame]:
     """Grain: one row per source row, in source order."""
     names = {"caption": columns.caption, "url": columns.url, "uid": columns.uid}
     names |= {**({OWN_ID: columns.own_id} if columns.own_id else {}), **carried}
-    rows = pl.concat([read_texts(path, names, numbers, text) for path in files])
-    more = ["source_reason"] if rows["source_reason"].null_count() < rows.height else []
-    more += [*numbers, *([OWN_ID] if columns.own_id else []), *carried]
-    return identified(rows).select("sample_id", "source_row", "url", "caption", "is_duplicate", *more)
+    more = [*numbers, *([OWN_ID] if columns.own_id else []), *carried]
+    for path in files:
+        for rows in text_parts(path, names, numbers, text):
+            has_reasons = rows["source_reason"].null_count() < rows.height
+            yield rows.select("caption", "url", "uid", *(["source_reason"] if has_reasons else []), *more)
