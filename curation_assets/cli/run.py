@@ -2,6 +2,7 @@
 
 import shlex
 import time
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from difflib import get_close_matches
@@ -448,17 +449,20 @@ def _show_policies(ctx: PoolContext) -> None:
     repeats = any(policy.repeats for policy in policies)
     rows = []
     for policy in policies:
-        verdicts = ctx.store.scan(f"filtered/{policy.name}").collect()
-        counts = dict(verdicts["verdict"].value_counts().iter_rows())
-        kept = verdicts.filter(pl.col("verdict") == "kept")
-        threshold = kept["threshold"].drop_nulls()
-        states = [f"{counts.get(state, 0):,}" for state in ("kept", "dropped", "failed")]
-        is_kept = (verdicts["verdict"] == "kept").to_numpy()
-        times = multiplicity(is_kept, verdicts["value"].to_numpy() if policy.repeats else None)
-        states += [f"{times.sum():,}"] if repeats else []
-        rows.append((policy.name, *states, f"{threshold[0]:.3f}" if len(threshold) else "–"))
-    entries = ("entries",) if repeats else ()
-    show_table(("policy", "kept", "dropped", "failed", *entries, "threshold"), rows, title="Policies")
+        table, counts = f"filtered/{policy.name}", Counter[str]()
+        entries, threshold = 0, None
+        for shard in ctx.store.partitions(table):  # of a large pool no table fits into memory
+            verdicts = ctx.store.read(table, shard, ["verdict", "threshold", *(["value"] if policy.repeats else [])])
+            counts.update(dict(verdicts["verdict"].value_counts().iter_rows()))
+            is_kept = verdicts["verdict"] == "kept"
+            threshold = next(iter(verdicts["threshold"].filter(is_kept).drop_nulls()), threshold)
+            values = verdicts["value"].to_numpy() if policy.repeats else None
+            entries += int(multiplicity(is_kept.to_numpy(), values).sum())
+        states = [f"{counts[state]:,}" for state in ("kept", "dropped", "failed")]
+        states += [f"{entries:,}"] if repeats else []
+        rows.append((policy.name, *states, "–" if threshold is None else f"{threshold:.3f}"))
+    more = ("entries",) if repeats else ()
+    show_table(("policy", "kept", "dropped", "failed", *more, "threshold"), rows, title="Policies")
     _show_worths(ctx)
     for line in frozen_notes(ctx):
         notice(line)

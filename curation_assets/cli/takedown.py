@@ -24,6 +24,7 @@ from curation_assets.operations.takedown_feeds import fetched_feed
 from curation_assets.sources.declaration import list_pools
 from curation_assets.stores.denylist import KINDS, REASONS, Kind, add_entries, add_to_denylist
 from curation_assets.stores.releases import release_folders
+from curation_assets.stores.scrubbing import UNREAD
 
 
 @command("takedown add", "Subsets")
@@ -178,7 +179,7 @@ def _show(certificate: dict[str, Any]) -> None:
         f"{len(certificate['left'])} still hold something"
     )
     for file in certificate["left"]:
-        show(f"  left in {file['path']}")
+        show(f"  left in {file['path']}" + (f": {UNREAD}" if file["what"] == UNREAD else ""))
     for source in certificate["sources_not_ours"]:
         show(f"  your source still has it: {source}")
     for sentence in certificate["not_done"]:

@@ -11,23 +11,13 @@ from typing import TYPE_CHECKING
 
 from curation_assets.core.disk import DiskError, refused_write
 from curation_assets.core.settings import flushes_to_disk, working_copy
-from curation_assets.stores.temporary import TEMPORARY, host, temporary_path
+from curation_assets.stores.temporary import TEMPORARY, host, start_digits, temporary_path
 
 if TYPE_CHECKING:
     from curation_assets.stores.objects import ObjectHome
 
 #: Whether a writer on another host lives cannot be checked: its leftovers are stale after a day.
 FOREIGN_STALE_SECONDS = 24 * 3600.0
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def remove_stale(target: Path) -> list[Path]:
@@ -44,7 +34,7 @@ def remove_stale(target: Path) -> list[Path]:
         if match is None or match["target"] != target.name:
             continue
         if match["host"] == host():
-            is_stale = not _is_alive(int(match["pid"]))
+            is_stale = start_digits(int(match["pid"])) != match["start"]
         else:
             is_stale = time.time() - path.lstat().st_mtime > FOREIGN_STALE_SECONDS
         if is_stale:

@@ -5,8 +5,6 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
 
 @dataclass(frozen=True)
 class ProcessName:
@@ -42,6 +40,8 @@ def start_of(pid: int) -> str | None:
             return None
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
         return None if fields[0] in "ZX" else f"{boot}:{fields[19]}"  # state and start time, fields 3 and 22 of proc(5)
+    import psutil
+
     try:
         return f"{psutil.Process(pid).create_time():.0f}"
     except psutil.NoSuchProcess:

@@ -23,6 +23,7 @@ from curation_assets.stores.parquet import read_parquet
 HASHES = ("image_sha256", "original_sha256")  # of a sample's image, as stored and as downloaded
 MIN_TEXT = 8  # shorter texts are looked for as whole values only: "a dog" is part of many texts
 GONE = "[taken down]"
+UNREAD = "something that cannot be read, and so was not searched"
 DATABASES = (".db", ".sqlite")
 TABLES = (".tsv", ".csv", ".jsonl")  # one row per line
 LOGS = (".txt", ".log", ".out", ".err")
@@ -142,16 +143,20 @@ class Needles:
 
     def matches_in(self, path: Path) -> set[str]:
         """What of it a file holds, looked at as what it is: Parquet by its values, tars by their members, SQLite and
-        everything else by bytes.
+        everything else by bytes. A file that is none, such as one that another program is writing, is looked at by
+        bytes, and UNREAD is among the matches unless it is empty.
         """
-        if path.suffix == ".parquet":
-            return self._in_parquet(path)
-        if path.suffix == ".tar":
-            return self._in_tar(path)
-        if path.suffix in TABLES:
-            return values_in(path) & self.texts
-        if is_database(path):
-            return self._in_bytes(_sqlite_bytes(path))
+        try:
+            if path.suffix == ".parquet":
+                return self._in_parquet(path)
+            if path.suffix == ".tar":
+                return self._in_tar(path)
+            if path.suffix in TABLES:
+                return values_in(path) & self.texts
+            if is_database(path):
+                return self._in_bytes(_sqlite_bytes(path))
+        except (pl.exceptions.PolarsError, tarfile.TarError, sqlite3.DatabaseError, ValueError):
+            return self._in_bytes(data := path.read_bytes()) | ({UNREAD} if data else set())
         return self._in_bytes(path.read_bytes())
 
     def _in_parquet(self, path: Path) -> set[str]:

@@ -349,17 +349,21 @@ def test_a_killed_writer_leaves_the_old_state_and_its_litter_is_cleared(
     assert store.read("signals/icc", SHARD_0)["value"].to_list() == [1.0]
     assert sorted(path.name for path in folder.iterdir()) == ["data.parquet", "manifest.json"]
 
-    from curation_assets.stores.temporary import host
+    from curation_assets.stores.temporary import host, temporary_path
 
     dead = folder / f".data.parquet.tmp-{host()}-999999999-0123abcd.parquet"
-    alive = folder / f".data.parquet.tmp-{host()}-{os.getpid()}-0123abcd.parquet"
+    alive = temporary_path(folder / "data.parquet")
+    begin = alive.name.index(f"-{os.getpid()}-") + len(f"-{os.getpid()}-")
+    digits = f"{int(alive.name[begin : begin + 4], 16) ^ 1:04x}"
+    of_another_boot = alive.with_name(f"{alive.name[:begin]}{digits}{alive.name[begin + 4 :]}")  # with our number
     foreign = folder / ".data.parquet.tmp-elsewhere-1-0123abcd.parquet"
     beside = dead.with_name(f"{dead.name}.wal")  # as DuckDB writes beside its file
-    for path in (dead, beside, alive, foreign):
+    for path in (dead, beside, alive, foreign, of_another_boot):
         path.write_bytes(b"half")
     store.write("signals/icc", values(3.0), SHARD_0, code_version="2")
     assert not dead.exists()
     assert not beside.exists()
+    assert not of_another_boot.exists()
     assert alive.exists()
     assert foreign.exists()
     os.utime(foreign, (0, 0))

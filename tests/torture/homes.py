@@ -307,14 +307,14 @@ def _table_facts(store: ShardStore, asset: str, key: str | None) -> dict[str, An
 
 
 def files_of(home: Path) -> list[str]:
-    """Every path, relative; without Dagster's, without the logs of costs (a file per process), and without versions
-    that are kept for readers."""
+    """Every path, relative; without Dagster's, without the logs of costs (a file per process), without locks that hold
+    nothing, and without versions that are kept for readers."""
     paths = []
     for path in sorted(home.rglob("*")):
         name = name_of(path, home)
         if path.is_dir() and not path.is_symlink():
             continue
-        if not re.search(r"^dagster/|/costs/|\.version-\*/", name):
+        if not re.search(r"^dagster/|/costs/|\.version-\*/|/\.shard_keys$", name):
             paths.append(name)
     versions = [name_of(path, home) for path in home.rglob(".*.version-*") if path.is_dir()]
     # the version before is kept for its readers

@@ -56,6 +56,7 @@ from curation_assets.selection.policy import RANDOM, Policy
 from curation_assets.stores.manifest import Manifest
 
 GALLERY_SIZE = 8  # samples per row of a gallery
+SHARDS_AT_ONCE = 50  # whose rows a gallery is chosen from
 THUMBNAIL_PX = 112
 DRAWN_ROWS = 2_000_000  # of a larger pool, about so many rows are drawn
 
@@ -317,7 +318,8 @@ def _policy_sections(ctx: PoolContext, thinned: Thinned) -> tuple[list[dict[str,
             without_values[policy.name] = next((reason for reason, _ in _counted(table, pl.col("reason"))), "no rows")
             continue
         states = dict(_counted(table, pl.col("verdict")))
-        kept, ranked_out = table.filter(verdict="kept"), table.filter(pl.col("value").is_not_null(), verdict="dropped")
+        kept = pl.col("verdict") == "kept"
+        ranked_out = pl.col("value").is_not_null() & (pl.col("verdict") == "dropped")
         drawn = thinned.read(f"filtered/{policy.name}", "verdict", "value", "threshold")
         sections.append(
             {
@@ -380,17 +382,24 @@ def _counted(table: pl.LazyFrame, column: pl.Expr) -> list[tuple[str, int]]:
     return list(counted.sort("len", "value", descending=[True, False]).iter_rows())
 
 
-def _ranked(ctx: PoolContext, verdicts: pl.LazyFrame, policy: Policy, *, is_last: bool = False) -> pl.DataFrame:
-    """The first (or last) rows of a gallery, with what shows them: those that got furthest come first, of one cut by
-    value, of one value by sample_id."""
+def _ranked(ctx: PoolContext, chosen: pl.Expr, policy: Policy, *, is_last: bool = False) -> pl.DataFrame:
+    """The first (or last) of the chosen verdicts, with what shows them: those that got furthest come first, of one cut
+    by value, of one value by sample_id."""
     position = {step.rank_by: number for number, step in enumerate(policy.steps)}
     decided = pl.col("decided_by").cast(pl.String)
     better = pl.coalesce(pl.when(decided == by).then(oriented(by, pl.col("value"))) for by in position)
     order = [decided.replace_strict(position, return_dtype=pl.Int64), better, "sample_id"]
     is_descending = [is_first != is_last for is_first in (True, True, False)]
-    columns = verdicts.select("shard", "source_row", "sample_id", "value", "decided_by")
-    rows = columns.sort(order, descending=is_descending).head(GALLERY_SIZE).collect(engine="streaming")
-    rows = rows.with_columns(pl.col("shard").cast(pl.String))
+    table = f"filtered/{policy.name}"
+    shards, first = ctx.store.partitions(table), list[pl.DataFrame]()
+    for start in range(
+        0, len(shards), SHARDS_AT_ONCE
+    ):  # polars holds all rows of what it sorts, also for a few of them
+        of_some = ctx.store.scan(table, shards[start : start + SHARDS_AT_ONCE]).filter(chosen)
+        columns = of_some.select(pl.col("shard").cast(pl.String), "source_row", "sample_id", "value", "decided_by")
+        found = columns.sort(order, descending=is_descending).head(GALLERY_SIZE).collect()
+        first = [pl.concat([*first, found]).sort(order, descending=is_descending).head(GALLERY_SIZE)]
+    (rows,) = first
     shown = ctx.store.scan(SAMPLES, rows["shard"].unique().to_list())
     located = shown.select("shard", "source_row", "caption", "tar", "member").join(
         rows.lazy(), on=["shard", "source_row"], how="semi"

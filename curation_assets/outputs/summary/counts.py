@@ -5,6 +5,7 @@ pasted into a DuckDB that was started in a release's folder. Of a pool the two n
 """
 
 import functools
+import tempfile
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +44,7 @@ def statements() -> dict[str, Count]:
     return found
 
 
+MEMORY = "512MB"  # that DuckDB may take; what it joins beyond that goes to a temporary folder
 Relation = Path | Sequence[Path] | pl.DataFrame
 
 
@@ -55,7 +57,10 @@ def counts(ledger: Relation, provenance: Relation, names: Collection[str] | None
     """
     import duckdb
 
-    with duckdb.connect() as connection:
+    with (
+        tempfile.TemporaryDirectory(prefix="counts-") as folder,
+        duckdb.connect(config={"memory_limit": MEMORY, "temp_directory": folder}) as connection,
+    ):
         for name, relation in ((LEDGER_FILE, ledger), (PROVENANCE_FILE, provenance)):
             _name_relation(connection, name, relation)
         tables = {
