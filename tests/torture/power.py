@@ -23,6 +23,7 @@ import typer
 
 from curation_assets.core.disk import refused_write
 from curation_assets.core.errors import EXPECTED_ERRORS
+from curation_assets.stores.temporary import TEMPORARY
 from tests.support.disk_record import WHOLE_CUTS, Disk, File, State, recorded
 from tests.support.paths import REPOSITORY
 from tests.torture.faults.kills import begun
@@ -222,9 +223,11 @@ def _again(home: Prepared, name: str, expected: Undisturbed) -> Came:
 
 
 def after_power_cut(home: Prepared, name: str, replayed: Disk, state: State, expected: Undisturbed) -> Came:
-    """The home as the disk holds it, and the command again."""
+    """The home as the disk holds it, and the command again; numbers of processes are others' after a reboot."""
     home.restore(BEGINS[name])
     replayed.put(state)
+    for path in [path for path in home.home.rglob(".*") if TEMPORARY.match(path.name)]:
+        path.rename(path.with_name(re.sub(r"(\.tmp-[^-]+-)\d+-", r"\g<1>1-", path.name)))
     return _again(home, name, expected)
 
 
