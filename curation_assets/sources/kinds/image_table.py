@@ -194,46 +194,34 @@ def _rows_of_tables(
     is_folder: bool,
 ) -> Named:
     """Rows of all tables with their images, those of a table at once; and counts for people."""
-    named, facts = list[str](), dict[str, int]()
-    rows = _each_table(folder, tables, columns, text, numbers, carried, named, facts, is_folder=is_folder)
-    return Named(rows, named, facts)
-
-
-def _each_table(
-    folder: Path,
-    tables: Sequence[Path],
-    columns: ImageColumns,
-    text: TextFormat,
-    numbers: Mapping[str, str],
-    carried: Mapping[str, str],
-    named: list[str],
-    facts: dict[str, int],
-    *,
-    is_folder: bool,
-) -> Iterator[pl.DataFrame]:
     assert columns.image is not None, "a folder without a table has no rows of tables"
-    has_bytes = has_lists = False
-    more = [*([OWN_ID] if columns.own_id else []), *carried]
-    theirs = {"caption": columns.caption, "url": columns.url, "uid": columns.uid}
-    theirs |= {**({OWN_ID: columns.own_id} if columns.own_id else {}), **carried}
-    for path in tables:
-        schema = schema_of(path, text)
-        dtype = schema.get(columns.image)
-        if dtype is None:
-            raise ValueError(f"{path} has no column {columns.image!r} for image, as the files before it have")
-        has_bytes = holds_bytes(dtype)
-        texts = pl.concat(text_parts(path, theirs, numbers, text))
-        if has_bytes:
-            images = _bytes_rows(folder, path, columns.image, named)
-        else:
-            names = read_sound_rows(path, [columns.image], text=text)[columns.image].cast(pl.String)
-            images = _file_rows(folder, names, named)
-        first = pl.coalesce("source_reason", "image_reason").alias("source_reason")
-        yield texts.hstack(images).with_columns(first).select(*_SCHEMA, *numbers, *more)
-        has_lists = has_lists or isinstance(schema.get(columns.caption or ""), pl.List)
-    facts["captions_in_lists"] = int(has_lists)
-    if is_folder and not has_bytes:
-        facts["unlisted_images"] = len(set(image_names(folder)) - {Path(name).as_posix() for name in named})
+    image, named, facts = columns.image, list[str](), dict[str, int]()
+
+    def rows() -> Iterator[pl.DataFrame]:
+        has_bytes = has_lists = False
+        more = [*([OWN_ID] if columns.own_id else []), *carried]
+        theirs = {"caption": columns.caption, "url": columns.url, "uid": columns.uid}
+        theirs |= {**({OWN_ID: columns.own_id} if columns.own_id else {}), **carried}
+        for path in tables:
+            schema = schema_of(path, text)
+            dtype = schema.get(image)
+            if dtype is None:
+                raise ValueError(f"{path} has no column {image!r} for image, as the files before it have")
+            has_bytes = holds_bytes(dtype)
+            texts = pl.concat(text_parts(path, theirs, numbers, text))
+            if has_bytes:
+                images = _bytes_rows(folder, path, image, named)
+            else:
+                names = read_sound_rows(path, [image], text=text)[image].cast(pl.String)
+                images = _file_rows(folder, names, named)
+            first = pl.coalesce("source_reason", "image_reason").alias("source_reason")
+            yield texts.hstack(images).with_columns(first).select(*_SCHEMA, *numbers, *more)
+            has_lists = has_lists or isinstance(schema.get(columns.caption or ""), pl.List)
+        facts["captions_in_lists"] = int(has_lists)
+        if is_folder and not has_bytes:
+            facts["unlisted_images"] = len(set(image_names(folder)) - {Path(name).as_posix() for name in named})
+
+    return Named(rows(), named, facts)
 
 
 def _bytes_rows(folder: Path, path: Path, column: str, named: list[str]) -> pl.DataFrame:
