@@ -5,6 +5,7 @@ import functools
 import os
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
@@ -35,7 +36,7 @@ def tars_by_shard(pool: str, source: Path, work: Path) -> dict[str, Path]:
     tars = {_name(source, tar): tar for tar in find_tars(source)}
     if not tars:
         raise ValueError(f"{source}: expected .tar files, got none")
-    known = _written(work)
+    known = _written(pool, work).numbers
     if not tars.keys() <= known.keys():
         known = _write_down(pool, source, work, tars)
     return dict(sorted((shard_key(pool, known[name]), tar) for name, tar in tars.items()))
@@ -43,7 +44,7 @@ def tars_by_shard(pool: str, source: Path, work: Path) -> dict[str, Path]:
 
 def tar_of_shard(pool: str, source: Path, work: Path, shard: str) -> Path:
     """The tar of a shard. Raises ValueError where the source has none."""
-    named = next((name for name, number in _written(work).items() if shard_key(pool, number) == shard), None)
+    named = _written(pool, work).tars.get(shard)
     tar = None if named is None else source / named if source.is_dir() else source
     objects = object_home(source)
     if tar is not None and (tar.is_file() if objects is None else objects.has(tar)):
@@ -58,19 +59,26 @@ def _name(source: Path, tar: Path) -> str:
     return tar.name if tar == source else tar.relative_to(source).as_posix()
 
 
-def _written(work: Path) -> Mapping[str, int]:
-    """Name of a tar → number; nothing where there is no file yet, or a damaged one: stored tables then tell most."""
+@dataclass(frozen=True)
+class _Written:
+    numbers: Mapping[str, int]  # name of a tar → its number
+    tars: Mapping[str, str]  # shard key → name of its tar
+
+
+def _written(pool: str, work: Path) -> _Written:
+    """What was written down; nothing where there is no file yet, or a damaged one: stored tables then tell most."""
     path = work / KEYS_FILE
     fetch(path)
     try:
-        return _read(path, FileState.of(path))
+        return _read(pool, path, FileState.of(path))
     except OSError:
-        return {}
+        return _Written({}, {})
 
 
 @functools.lru_cache(maxsize=16)
-def _read(path: Path, state: FileState) -> Mapping[str, int]:
-    return (read_sealed_json(path) or {}).get("numbers", {})
+def _read(pool: str, path: Path, state: FileState) -> _Written:
+    numbers = (read_sealed_json(path) or {}).get("numbers", {})
+    return _Written(numbers, {shard_key(pool, number): name for name, number in numbers.items()})
 
 
 def _write_down(pool: str, source: Path, work: Path, names: Iterable[str]) -> Mapping[str, int]:
@@ -90,7 +98,7 @@ def _write_down(pool: str, source: Path, work: Path, names: Iterable[str]) -> Ma
 
 def _numbered(pool: str, source: Path, work: Path, names: Iterable[str]) -> dict[str, int]:
     stored = {key for table in (REGISTERED_SHARDS, SAMPLES) for key in ShardStore(work).partitions(table)}
-    present, known = set(names), dict(_written(work))
+    present, known = set(names), dict(_written(pool, work).numbers)
     # a number of which nothing is stored, and whose tar is not there any more, is free
     known = {name: number for name, number in known.items() if name in present or shard_key(pool, number) in stored}
     known = known or _numbers_of_tables(source, work) or _numbers_at_first_sight(present)

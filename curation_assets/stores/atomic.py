@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from curation_assets.core.disk import DiskError, refused_write
 from curation_assets.core.settings import flushes_to_disk, working_copy
-from curation_assets.stores.temporary import TEMPORARY, host, start_digits, temporary_path
+from curation_assets.stores.temporary import TEMPORARY, has_ended, host, temporary_path
 
 if TYPE_CHECKING:
     from curation_assets.stores.objects import ObjectHome
@@ -34,7 +34,7 @@ def remove_stale(target: Path) -> list[Path]:
         if match is None or match["target"] != target.name:
             continue
         if match["host"] == host():
-            is_stale = start_digits(int(match["pid"])) != match["start"]
+            is_stale = has_ended(int(match["pid"]), match["start"])
         else:
             is_stale = time.time() - path.lstat().st_mtime > FOREIGN_STALE_SECONDS
         if is_stale:

@@ -27,14 +27,26 @@ def temporary_path(target: Path) -> Path:
     return target.with_name(f".{target.name}.tmp-{host()}-{os.getpid()}-{start}{number:04x}{target.suffix}")
 
 
-def start_digits(pid: int) -> str | None:
-    """4 hex digits of when a process of this host began: after a reboot another one has its number. None where there
-    is none."""
-    start = start_of(pid)
-    return None if start is None else hashlib.sha256(start.encode()).hexdigest()[:4]
+def has_ended(pid: int, start: str) -> bool:
+    """Whether a writer on this host has ended, by the digits in its temporaries' names; another process may have its
+    number, after a reboot above all."""
+    now = start_of(pid)
+    if now is not None:
+        return _digits(now) != start
+    try:
+        os.kill(pid, 0)
+    except PermissionError:  # of another user, and hidden from us (hidepid)
+        return False
+    except ProcessLookupError:
+        pass
+    return True
+
+
+def _digits(start: str) -> str:
+    return hashlib.sha256(start.encode()).hexdigest()[:4]
 
 
 @functools.lru_cache(maxsize=2)
-def _own_start(pid: int) -> str | None:
+def _own_start(pid: int) -> str:
     """Of this process; a child that was forked has another `pid`."""
-    return start_digits(pid)
+    return _digits(start_of(pid) or "")

@@ -371,6 +371,23 @@ def test_a_killed_writer_leaves_the_old_state_and_its_litter_is_cleared(
     assert store.partitions("signals/icc") == [SHARD_0]
 
 
+def test_a_writer_that_may_not_be_looked_at_is_not_taken_for_one_that_ended(
+    store: ShardStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With hidepid processes of other users have no folder in /proc, and may not be sent a signal."""
+    from curation_assets.stores import temporary
+
+    temporaries = [temporary.temporary_path(store.root / "data.parquet") for _ in range(2)]
+    for path in temporaries:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"half")
+    monkeypatch.setattr(temporary, "start_of", lambda pid: None)
+    monkeypatch.setattr(os, "kill", lambda pid, signal: (_ for _ in ()).throw(PermissionError))
+    assert remove_stale(store.root / "data.parquet") == []
+    monkeypatch.setattr(os, "kill", lambda pid, signal: None)  # one that ended, and whose parent has not heard of it
+    assert remove_stale(store.root / "data.parquet") == sorted(temporaries)
+
+
 def test_the_footer_decides_when_only_the_table_was_replaced(store: ShardStore) -> None:
     """Killed between table and sidecar: the table's own manifest is the one in force."""
     store.write("signals/icc", values(1.0), SHARD_0, code_version="1")
