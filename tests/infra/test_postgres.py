@@ -48,7 +48,7 @@ def server_program(name: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def postgres() -> Iterator[dict[str, str]]:
+def postgres_server() -> Iterator[dict[str, str]]:
     """An empty server that asks for a password; its environment variables, all but the database's."""
     initdb, pg_ctl = server_program("initdb"), server_program("pg_ctl")
     as_user: list[str] = []
@@ -83,20 +83,26 @@ def postgres() -> Iterator[dict[str, str]]:
 
 
 @pytest.fixture
-def home(postgres: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home whose instance is on the server, in a database of its own; this process has the variables."""
+def postgres(postgres_server: dict[str, str]) -> dict[str, str]:
+    """Variables of a database of its own on the server."""
     database = f"test_{uuid.uuid4().hex}"
     connection = psycopg2.connect(
-        host=postgres["DAGSTER_PG_HOST"],
-        port=postgres["DAGSTER_PG_PORT"],
+        host=postgres_server["DAGSTER_PG_HOST"],
+        port=postgres_server["DAGSTER_PG_PORT"],
         dbname="postgres",
-        user=postgres["DAGSTER_PG_USER"],
+        user=postgres_server["DAGSTER_PG_USER"],
         password=PASSWORD,
     )
     connection.autocommit = True  # a database is not made within a transaction
     with contextlib.closing(connection), connection.cursor() as cursor:
         cursor.execute(f"CREATE DATABASE {database}")
-    for name, value in {**postgres, "DAGSTER_PG_DB": database}.items():
+    return {**postgres_server, "DAGSTER_PG_DB": database}
+
+
+@pytest.fixture
+def home(postgres: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home whose instance is on the server; this process has the variables."""
+    for name, value in postgres.items():
         monkeypatch.setenv(name, value)
     folder = tmp_path / "home"
     (folder / "dagster").mkdir(parents=True)

@@ -25,7 +25,7 @@ from curation_assets.sources.declaration import add_pool
 from curation_assets.stores.denylist import add_to_denylist
 from curation_assets.stores.objects import open_home
 from curation_assets.stores.scrubbing import GONE
-from tests.infra.test_postgres import postgres  # noqa: F401 - a fixture
+from tests.infra.test_postgres import postgres, postgres_server  # noqa: F401 - fixtures
 from tests.support.bucket import BUCKET, running_bucket
 from tests.support.lineage_pools import OPTIONS, jpeg, write_tar
 from tests.support.paths import REPOSITORY

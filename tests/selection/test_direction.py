@@ -223,7 +223,7 @@ def test_verdicts_are_in_the_unit_of_the_method(ctx: PoolContext) -> None:
     assert verdicts["value"].to_list() == [number / COUNT for number in range(COUNT)]
     assert set(verdicts["threshold"]) == {0.45}
     assert verdicts["margin"].to_list() == pytest.approx([0.45 - number / COUNT for number in range(COUNT)])
-    shown = _ranked(ctx, verdicts.lazy(), OWN[0])
+    shown = _ranked(ctx, [verdicts.lazy()], OWN[0])
     assert shown["value"].to_list() == verdicts["value"].to_list()[:GALLERY_SIZE], "galleries begin with the best"
     (answer,) = explain(ctx.settings, verdicts["sample_id"][0])
     half = next(one for one in answer["policies"] if one["policy"] == "half")

@@ -226,7 +226,9 @@ def after_power_cut(home: Prepared, name: str, replayed: Disk, state: State, exp
     """The home as the disk holds it, and the command again; numbers of processes are others' after a reboot."""
     home.restore(BEGINS[name])
     replayed.put(state)
-    for path in [path for path in home.home.rglob(".*") if TEMPORARY.match(path.name)]:
+    for path in sorted(home.home.rglob(".*"), reverse=True):  # what lies in a folder before the folder
+        if not TEMPORARY.match(path.name):
+            continue
         path.rename(path.with_name(re.sub(r"(\.tmp-[^-]+-)\d+-", r"\g<1>1-", path.name)))
     return _again(home, name, expected)
 

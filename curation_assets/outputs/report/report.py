@@ -2,7 +2,7 @@
 
 import html
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -331,10 +331,16 @@ def _policy_sections(ctx: PoolContext, thinned: Thinned) -> tuple[list[dict[str,
                 "picture": pictures.verdicts_histogram(drawn) if policy.rank_by != "random" else None,
                 "text": image_texts.verdicts_text(policy.name, drawn),
                 "galleries": [
-                    ("best kept", _cards(ctx, _ranked(ctx, kept, policy))),
-                    ("last kept, just inside the cut", _cards(ctx, _ranked(ctx, kept, policy, is_last=True))),
-                    ("first dropped, just outside the cut", _cards(ctx, _ranked(ctx, ranked_out, policy))),
-                    ("worst dropped", _cards(ctx, _ranked(ctx, ranked_out, policy, is_last=True))),
+                    ("best kept", _cards(ctx, _ranked(ctx, _parts(ctx, policy, kept), policy))),
+                    (
+                        "last kept, just inside the cut",
+                        _cards(ctx, _ranked(ctx, _parts(ctx, policy, kept), policy, is_last=True)),
+                    ),
+                    (
+                        "first dropped, just outside the cut",
+                        _cards(ctx, _ranked(ctx, _parts(ctx, policy, ranked_out), policy)),
+                    ),
+                    ("worst dropped", _cards(ctx, _ranked(ctx, _parts(ctx, policy, ranked_out), policy, is_last=True))),
                 ],
             }
         )
@@ -382,21 +388,25 @@ def _counted(table: pl.LazyFrame, column: pl.Expr) -> list[tuple[str, int]]:
     return list(counted.sort("len", "value", descending=[True, False]).iter_rows())
 
 
-def _ranked(ctx: PoolContext, chosen: pl.Expr, policy: Policy, *, is_last: bool = False) -> pl.DataFrame:
-    """The first (or last) of the chosen verdicts, with what shows them: those that got furthest come first, of one cut
-    by value, of one value by sample_id."""
+def _parts(ctx: PoolContext, policy: Policy, chosen: pl.Expr) -> Iterator[pl.LazyFrame]:
+    """Chosen verdicts of some shards at a time: polars holds all rows of what it sorts, also for the first few."""
+    table = f"filtered/{policy.name}"
+    shards = ctx.store.partitions(table)
+    for start in range(0, len(shards), SHARDS_AT_ONCE):
+        yield ctx.store.scan(table, shards[start : start + SHARDS_AT_ONCE]).filter(chosen)
+
+
+def _ranked(ctx: PoolContext, parts: Iterable[pl.LazyFrame], policy: Policy, *, is_last: bool = False) -> pl.DataFrame:
+    """The first (or last) rows of a gallery, with what shows them: those that got furthest come first, of one cut by
+    value, of one value by sample_id."""
     position = {step.rank_by: number for number, step in enumerate(policy.steps)}
     decided = pl.col("decided_by").cast(pl.String)
     better = pl.coalesce(pl.when(decided == by).then(oriented(by, pl.col("value"))) for by in position)
     order = [decided.replace_strict(position, return_dtype=pl.Int64), better, "sample_id"]
     is_descending = [is_first != is_last for is_first in (True, True, False)]
-    table = f"filtered/{policy.name}"
-    shards, first = ctx.store.partitions(table), list[pl.DataFrame]()
-    for start in range(
-        0, len(shards), SHARDS_AT_ONCE
-    ):  # polars holds all rows of what it sorts, also for a few of them
-        of_some = ctx.store.scan(table, shards[start : start + SHARDS_AT_ONCE]).filter(chosen)
-        columns = of_some.select(pl.col("shard").cast(pl.String), "source_row", "sample_id", "value", "decided_by")
+    first = list[pl.DataFrame]()
+    for part in parts:
+        columns = part.select(pl.col("shard").cast(pl.String), "source_row", "sample_id", "value", "decided_by")
         found = columns.sort(order, descending=is_descending).head(GALLERY_SIZE).collect()
         first = [pl.concat([*first, found]).sort(order, descending=is_descending).head(GALLERY_SIZE)]
     (rows,) = first
