@@ -456,8 +456,9 @@ def _show_policies(ctx: PoolContext) -> None:
             counts.update(dict(verdicts["verdict"].value_counts().iter_rows()))
             is_kept = verdicts["verdict"] == "kept"
             threshold = next(iter(verdicts["threshold"].filter(is_kept).drop_nulls()), threshold)
-            values = verdicts["value"].to_numpy() if policy.repeats else None
-            entries += int(multiplicity(is_kept.to_numpy(), values).sum())
+            if repeats:
+                values = verdicts["value"].to_numpy() if policy.repeats else None
+                entries += int(multiplicity(is_kept.to_numpy(), values).sum())
         states = [f"{counts[state]:,}" for state in ("kept", "dropped", "failed")]
         states += [f"{entries:,}"] if repeats else []
         rows.append((policy.name, *states, "–" if threshold is None else f"{threshold:.3f}"))

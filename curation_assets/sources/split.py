@@ -149,7 +149,7 @@ def stamped_split(
 
 @contextmanager
 def _draft(home: Path) -> Iterator[Path]:
-    """A folder in which a split is written; gone unless it was published. What dead writers left goes."""
+    """A folder in which a split is written, removed unless it was published; those of writers that ended go, too."""
     make_folder(home)
     target = home / "split"
     remove_stale(target)
@@ -217,15 +217,15 @@ def _with_ids(rows: pl.DataFrame, first: int) -> pl.DataFrame:
     """
     numbered = rows.with_row_index("source_row", first).with_columns(pl.col("source_row").cast(pl.Int64))
     has_own = rows["uid"].str.contains(f"^{SAMPLE_ID.pattern}$").fill_null(False)
-    digest = "image_sha256" if "image_sha256" in rows.columns else None
-    cells = numbered.filter(~has_own).select("url", "caption", "source_row", *([digest] if digest else []))
-    if digest:
+    others = numbered.filter(~has_own)
+    if "image_sha256" in rows.columns:
+        cells = others.select("url", "caption", "source_row", "image_sha256").iter_rows()
         made = [
             sample_id_of(url or (f"sha256:{digest}" if digest else f"row#{position}"), caption)
-            for url, caption, position, digest in cells.iter_rows()
+            for url, caption, position, digest in cells
         ]
     else:
-        made = [sample_id_of(url, caption) for url, caption, _ in cells.iter_rows()]
+        made = [sample_id_of(url, caption) for url, caption in others.select("url", "caption").iter_rows()]
     ids = rows["uid"].scatter((~has_own).arg_true(), made) if made else rows["uid"]
     return numbered.drop("uid").with_columns(ids.alias("sample_id"))
 

@@ -471,9 +471,10 @@ def _json_parts(
 
 def _packed(name: str, cells: list[Any]) -> pl.Series | list[Any]:
     """Cells of one kind as a column, others as they are."""
-    if any(cell != cell for cell in cells):  # NaN is pandas' null: integers beside it are integers
-        cells = [None if cell != cell else cell for cell in cells]
     kinds = set(map(type, cells)) - {type(None)}
+    if float in kinds:  # NaN is pandas' null: integers beside it are integers
+        cells = [None if cell != cell else cell for cell in cells]
+        kinds = set(map(type, cells)) - {type(None)}
     try:
         if kinds <= {str}:
             return pl.Series(name, cells, dtype=pl.String)

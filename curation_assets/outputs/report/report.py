@@ -4,6 +4,7 @@ import html
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -320,6 +321,7 @@ def _policy_sections(ctx: PoolContext, thinned: Thinned) -> tuple[list[dict[str,
         states = dict(_counted(table, pl.col("verdict")))
         kept = pl.col("verdict") == "kept"
         ranked_out = pl.col("value").is_not_null() & (pl.col("verdict") == "dropped")
+        gallery = partial(_gallery, ctx, policy)
         drawn = thinned.read(f"filtered/{policy.name}", "verdict", "value", "threshold")
         sections.append(
             {
@@ -331,16 +333,10 @@ def _policy_sections(ctx: PoolContext, thinned: Thinned) -> tuple[list[dict[str,
                 "picture": pictures.verdicts_histogram(drawn) if policy.rank_by != "random" else None,
                 "text": image_texts.verdicts_text(policy.name, drawn),
                 "galleries": [
-                    ("best kept", _cards(ctx, _ranked(ctx, _parts(ctx, policy, kept), policy))),
-                    (
-                        "last kept, just inside the cut",
-                        _cards(ctx, _ranked(ctx, _parts(ctx, policy, kept), policy, is_last=True)),
-                    ),
-                    (
-                        "first dropped, just outside the cut",
-                        _cards(ctx, _ranked(ctx, _parts(ctx, policy, ranked_out), policy)),
-                    ),
-                    ("worst dropped", _cards(ctx, _ranked(ctx, _parts(ctx, policy, ranked_out), policy, is_last=True))),
+                    ("best kept", gallery(kept)),
+                    ("last kept, just inside the cut", gallery(kept, is_last=True)),
+                    ("first dropped, just outside the cut", gallery(ranked_out)),
+                    ("worst dropped", gallery(ranked_out, is_last=True)),
                 ],
             }
         )
@@ -386,6 +382,10 @@ def _counted(table: pl.LazyFrame, column: pl.Expr) -> list[tuple[str, int]]:
     values = table.select(column.cast(pl.String).alias("value")).drop_nulls()
     counted = values.group_by("value").len().collect(engine="streaming")
     return list(counted.sort("len", "value", descending=[True, False]).iter_rows())
+
+
+def _gallery(ctx: PoolContext, policy: Policy, chosen: pl.Expr, *, is_last: bool = False) -> list[Card]:
+    return _cards(ctx, _ranked(ctx, _parts(ctx, policy, chosen), policy, is_last=is_last))
 
 
 def _parts(ctx: PoolContext, policy: Policy, chosen: pl.Expr) -> Iterator[pl.LazyFrame]:
