@@ -7,9 +7,10 @@ part by part and none are held: which of them repeat an earlier one is found by 
 import functools
 import hashlib
 import io
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -102,10 +103,15 @@ Stamps = Mapping[str, list[int] | None]
 
 def stamps_of(folder: Path, names: Sequence[str]) -> Stamps:
     """States of files of a folder, by name."""
-    return {name: None if (state := _state(folder / name)) is None else [*astuple(state)] for name in names}
+    return {name: _stamp(os.path.join(folder, name)) for name in names}  # every shard's table looks at all of them
 
 
-def _state(path: Path) -> FileState | None:
+def _stamp(path: str) -> list[int] | None:
+    state = _state(path)
+    return None if state is None else [state.size, state.modified_ns, state.changed_ns, state.inode]
+
+
+def _state(path: Path | str) -> FileState | None:
     try:
         return FileState.of(path)
     except OSError:

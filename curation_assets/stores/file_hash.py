@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import lzma
+import os
 import re
 import sys
 import time
@@ -36,9 +37,9 @@ class FileState:
     inode: int
 
     @classmethod
-    def of(cls, path: Path) -> "FileState":
+    def of(cls, path: Path | str) -> "FileState":
         """The state of a file now. Raises OSError."""
-        stat = path.stat()
+        stat = os.stat(path)
         return cls(stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino)
 
     @property
