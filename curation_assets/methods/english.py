@@ -1,4 +1,4 @@
-"""Whether a caption is English: by its script, and by the language identifier as far as so few words let it judge."""
+"""Whether a caption is English: by its script, and by the language identifier as far as its words let it judge."""
 
 from collections.abc import Sequence
 
@@ -13,37 +13,62 @@ from curation_assets.numeric.scripts import is_of_another_script
 #: Words → what the probability of another language must reach, as written and in lower case; the last for more words.
 #: Calibrated by benchmarks/english.py.
 THRESHOLDS = (0.55, 0.35, 0.45, 0.55, 0.45)
+MAX_WORDS = 40  # of longer captions no word is left out: one of so many decides nothing
+UNDETERMINED = "und"  # ISO 639-2
 
 
 def english(caption: Sequence[str], language_identifier: LanguageIdentifier) -> Values:
-    """1 where the caption is English, else 0. Not English: most of its letters are of another script than Latin, or
-    the likeliest language is another both as written and in lower case, each with a probability of at least
-    THRESHOLDS. A caption without letters is in no other language: 1. Details: language, language_probability (of the
-    caption as written).
+    """1 where the caption is English or has no letter, else 0. Detail: language, by `likely_languages`."""
+    languages = likely_languages(caption, language_identifier)
+    return Values.of(np.array([float(language in (ENGLISH, None)) for language in languages]), language=languages)
+
+
+def likely_languages(captions: Sequence[str], identifier: LanguageIdentifier) -> list[str | None]:
+    """(N,) captions → (N,) ISO 639 codes: English unless another language is likely, None for a text without a letter.
+
+    Another is likely where most letters are of another script than Latin (UNDETERMINED if the identifier names none);
+    else where the identifier's likeliest is another, as written and in lower case, each with a probability of at least
+    THRESHOLDS, and still another whichever plain word (ASCII) is left out: a word that two languages share ("snowy",
+    "hat") tells nothing of the others.
     """
-    languages, probabilities = language_identifier.identify_languages(caption)
-    lower_languages, lower_probabilities = language_identifier.identify_languages([text.lower() for text in caption])
-    value = [
-        float(
-            not is_of_another_script(text)
-            and (ENGLISH in (language, lower) or min(probability, lower_probability) < threshold_of(text))
-        )
-        for text, language, lower, probability, lower_probability in zip(
-            caption, languages, lower_languages, probabilities, lower_probabilities, strict=True
-        )
+    return [
+        _likely_language(text, language, probability, identifier)
+        for text, (language, probability) in zip(captions, other_languages(captions, identifier), strict=True)
     ]
-    return Values.of(
-        np.array(value),
-        language=languages,
-        language_probability=[float(probability) for probability in probabilities],
-    )
 
 
-def threshold_of(caption: str) -> float:
-    """Of THRESHOLDS, by the number of words; 1.01, which no probability reaches, where there is no letter."""
-    if not any(map(str.isalpha, caption)):
-        return 1.01
-    return THRESHOLDS[min(len(caption.split()), len(THRESHOLDS)) - 1]
+def _likely_language(text: str, language: str, probability: float, identifier: LanguageIdentifier) -> str | None:
+    if not _has_letter(text):
+        return None
+    if is_of_another_script(text):
+        return language or UNDETERMINED
+    if not language or probability < threshold_of(text):
+        return ENGLISH
+    words = text.split()
+    plain = range(len(words)) if len(words) <= MAX_WORDS else ()
+    rests = [" ".join(words[:place] + words[place + 1 :]) for place in plain if words[place].isascii()]
+    others = other_languages(list(filter(_has_letter, rests)), identifier)
+    return language if all(other for other, _ in others) else ENGLISH
+
+
+def threshold_of(text: str) -> float:
+    """Of THRESHOLDS, by the number of words (at least one)."""
+    return THRESHOLDS[min(len(text.split()), len(THRESHOLDS)) - 1]
+
+
+def other_languages(texts: Sequence[str], identifier: LanguageIdentifier) -> list[tuple[str, float]]:
+    """Likeliest language as written, and the lower one of its probabilities as written and in lower case; '' and 0
+    where either is English."""
+    as_written = zip(*identifier.identify_languages(texts), strict=True)
+    in_lower_case = zip(*identifier.identify_languages([text.lower() for text in texts]), strict=True)
+    return [
+        ("", 0.0) if ENGLISH in (language, lower_language) else (language, float(min(probability, lower_probability)))
+        for (language, probability), (lower_language, lower_probability) in zip(as_written, in_lower_case, strict=True)
+    ]
+
+
+def _has_letter(text: str) -> bool:
+    return any(map(str.isalpha, text))
 
 
 METHOD = Method(
@@ -55,7 +80,7 @@ METHOD = Method(
     bounds=(0.0, 1.0),
     direction="higher",
     source="DataComp (Gadre et al. 2023) §3.2 and LAION-2B (Schuhmann et al. 2022), language; formulas.md §3.2",
-    version="2",
+    version="3",
     summary="1 where neither the script nor a likely language speaks against English, else 0.",
     made_for=("foreign",),
     default=False,

@@ -22,9 +22,9 @@ def icc(
 ) -> Values:
     """The student's output as it is: a regression head, nominally in [0, 1] but not clipped (formulas.md §1.1).
 
-    `clip01` cuts it to [0, 1] for readers that insist; captions beyond an end then tie. A caption that is not English
-    (as the method `english` has it) has no value, reason NOT_ENGLISH, unless the student reads several languages or
-    `english_only` is off.
+    `clip01` cuts it to [0, 1] for readers that insist; captions beyond an end then tie. A caption of which another
+    language is likely (method `english`) has no value, reason NOT_ENGLISH, unless the student reads several languages
+    or `english_only` is off.
     """
     value = student.score_captions(caption)  # (N,)
     reason: list[str | None] = [None] * len(caption)
@@ -53,7 +53,7 @@ METHOD = Method(
     bounds=(-math.inf, math.inf),  # an unclipped regression: the published student reaches 1.04 (formulas.md §1.1)
     direction="higher",
     source="ICC: Image Caption Concreteness (2024) §4.3, distilled student",
-    version="2",
+    version="3",
     blank_caption="empty_caption",
     summary="Concreteness of the caption: the student's regression of the fused teachers' scores.",
     made_for=("abstract", "partial", "boilerplate", "file_name"),

@@ -90,9 +90,7 @@ def _languages(look: Look) -> tuple[str, str] | None:
     if not names:
         return None
     listed = ", ".join(f"{name} {number:,}" for name, number in counted.iter_rows())
-    return pictures.data_uri(
-        pictures.counts_figure(names, {"captions": numbers})
-    ), f"Captions by likeliest language: {listed}."
+    return pictures.data_uri(pictures.counts_figure(names, {"captions": numbers})), f"Captions by language: {listed}."
 
 
 def _duplicates(look: Look) -> dict[str, Any] | None:

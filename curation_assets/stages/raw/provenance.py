@@ -9,6 +9,7 @@ from curation_assets.core.roles import LanguageIdentifier
 from curation_assets.core.table_names import DOWNLOADS, PROVENANCE, REGISTERED_SHARDS, SAMPLES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Needs, Shown, Table
+from curation_assets.methods.english import likely_languages
 from curation_assets.sources.declaration import Pool, declared_sources
 from curation_assets.sources.download.domain_limits import domain_of
 from curation_assets.sources.licences import spdx_of
@@ -26,7 +27,7 @@ def provenance_table(ctx: PoolContext) -> Table:
         name=PROVENANCE,
         grain="shard",
         inputs=(REGISTERED_SHARDS, DOWNLOADS, SAMPLES),
-        version="1",
+        version="2",
         description="One row per row of raw/samples: source, licence, creator, page, domain, language, when it was "
         "fetched, and the opt-out signals of its owner.",
         compute=_rows,
@@ -123,8 +124,8 @@ def _domain(url: str) -> str | None:
 
 
 def _languages(captions: pl.Series, identifier: LanguageIdentifier | None) -> pl.Series:
-    """ISO 639 code of each caption; null for a blank one, and without an identifier."""
+    """ISO 639 code of each caption, by the rule of the method `english`; null for one without a letter, and without an
+    identifier."""
     if identifier is None:
         return pl.Series([None] * len(captions), dtype=pl.String)
-    languages, _ = identifier.identify_languages(captions.to_list())
-    return pl.Series([language or None for language in languages], dtype=pl.String)
+    return pl.Series(likely_languages(captions.to_list(), identifier), dtype=pl.String)
