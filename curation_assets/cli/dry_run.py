@@ -63,7 +63,7 @@ def dry_run(settings: Settings, pool: str, change: WhatIf, *, refresh: bool = Fa
         )
     if refresh or not ctx.store.partitions(SAMPLES):  # of a pool that never ran there is no index to read
         refresh_index(ctx.store, tables)
-    facts = facts_of(ctx, tables, change.code, compare_sources=refresh)
+    facts = facts_of(ctx, tables, change.code)
     policies = policies_of(ctx)
     if change.policy is not None:
         other = what_if(

@@ -84,6 +84,9 @@ QuotingOption = Annotated[
         "marks are text), where most rows do not show it."
     ),
 ]
+ShardSizeOption = Annotated[
+    int | None, typer.Option(help="Rows per shard of a table (default 500); tars are shards already.")
+]
 AllowHostOption = Annotated[
     list[str] | None,
     typer.Option(help="Download from this host although it is private: HOST or HOST:PORT (repeat)."),
@@ -113,6 +116,7 @@ def add(
     encoding: EncodingOption = "utf-8",
     separator: SeparatorOption = None,
     quoting: QuotingOption = None,
+    shard_size: ShardSizeOption = None,
     allow_host: AllowHostOption = None,
     home: HomeOption = None,
     profile: ProfileOption = None,
@@ -138,6 +142,7 @@ def add(
         allow_hosts=tuple(allow_host or ()),
         profile=profile,
         **({"options": {"given_signals": _signals(signal)}} if signal else {}),
+        **({} if shard_size is None else {"shard_size": shard_size}),
     )
     try:
         shards = discover_shards(pool, settings)
@@ -147,6 +152,8 @@ def add(
             remove_path(settings.pools_root / f"{name}.yaml")
         raise
     show(f"Pool {pool.name}: {pool.kind}, {len(shards)} shards, declared in {settings.pools_root / (name + '.yaml')}")
+    if shard_size is not None and pool.source_kind.has_own_tars:
+        warn("--shard-size is of tables: here each tar is a shard")
     say = {"warning": warn, "fact": show, "hint": notice}
     for note in notes:
         say[note.level](note.text)

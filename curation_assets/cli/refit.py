@@ -32,15 +32,17 @@ def refit_cuts(
                 begun = begin_refit(ctx, tables, policies, with_fits=with_fits)
             else:
                 unfreeze(ctx, begun)
-        # Everything that can change up to the verdicts; reports and trained models wait for `curate run`.
-        requested = [name for name, table in tables.items() if not STAGES[table.stage].is_evaluation]
+        # Trained models, and the report that shows them, wait for `curate run`.
+        waits = ctx.trains_downstream
+        requested = [name for name, table in tables.items() if not (waits and STAGES[table.stage].is_evaluation)]
         run_pool(settings, pool, progress=reporter_for(), tables=requested, on_notice=notice)
         report = finish_refit(ctx, begun)
     if as_json:
         show_json(report)
         return
     _show(report)
-    notice(f"Written to {begun.folder}; `curate run {pool}` brings the report up to date.")
+    rest = f"; `curate run {pool}` trains on the new subsets and brings the report up to date" if waits else ""
+    notice(f"Written to {begun.folder}{rest}.")
 
 
 def _show(report: dict[str, Any]) -> None:

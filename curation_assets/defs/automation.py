@@ -15,6 +15,7 @@ from curation_assets.foreign.dagster_runs import AssetJob
 from curation_assets.sources.declaration import declaration_sha256
 
 KEYS_PER_REQUEST = 1_000  # Dagster slows down on larger requests
+EDITS = " (edits of known shards are found by the nightly job, `curate run POOL --dry-run` and runs)"
 
 
 def shard_sensor(settings: Settings, pool_name: str) -> dg.SensorDefinition:
@@ -36,7 +37,7 @@ def shard_sensor(settings: Settings, pool_name: str) -> dg.SensorDefinition:
         if not (new or old):
             due = "" if is_loaded(settings, pool_name, loaded) else f"; {reload_due(pool_name)}"
             in_blocks = "" if size == 1 else f", in {len(known)} partitions of up to {size}"
-            return dg.SkipReason(f"{len(shards)} shards known{in_blocks}, none new{due}")
+            return dg.SkipReason(f"{len(shards)} shards known{in_blocks}, none new{EDITS}{due}")
         requests: list[Any] = [partitions_of(pool_name).build_delete_request(old)] if old else []
         requests += [
             partitions_of(pool_name).build_add_request(new[start : start + KEYS_PER_REQUEST])

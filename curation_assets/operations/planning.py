@@ -83,12 +83,12 @@ class Plan:
 
 
 def facts_of(
-    ctx: PoolContext, tables: Mapping[str, Table], code_changed: Sequence[str] = (), *, compare_sources: bool = False
+    ctx: PoolContext, tables: Mapping[str, Table], code_changed: Sequence[str] = (), *, compare_sources: bool = True
 ) -> list[TableFacts]:
     """What every table of a pool would be made of now. `code_changed`: tables to treat as if their code had changed.
 
-    `compare_sources`: as a run does; else a changed source shows when it is registered. Raises ValueError for unknown
-    tables.
+    `compare_sources` False: sources are not looked at, so a changed one shows when a run registers it. Raises
+    ValueError for unknown tables.
     """
     unknown = sorted(set(code_changed) - set(tables))
     if unknown:

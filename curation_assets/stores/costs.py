@@ -10,6 +10,7 @@ import time
 import uuid
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 import polars as pl
 
 from curation_assets.stores.atomic import append_line, make_folder, naming_refusals, remove_path, write_text_atomically
+from curation_assets.stores.processes import ProcessName
 
 COSTS = "costs"
 
@@ -76,7 +78,8 @@ def attempt(root: Path, asset: str, partition: str | None, run_id: str) -> Itera
         make_folder(path.parent)
     identity = uuid.uuid4().hex
     now = datetime.now(UTC).isoformat(timespec="microseconds")
-    _append(path, {"id": identity, "asset": asset, "partition": partition, "run_id": run_id, "started_at": now})
+    begun = {"id": identity, "asset": asset, "partition": partition, "run_id": run_id, "started_at": now}
+    _append(path, {**begun, "process": asdict(ProcessName.own())})
     wall, cpu = wall_seconds(), cpu_seconds()
     record: dict[str, Any] = {}
     outcome = "written"
@@ -97,7 +100,7 @@ def _append(path: Path, line: dict[str, Any]) -> None:
 
 
 def read_attempts(root: Path) -> pl.DataFrame:
-    """All attempts of a pool (ATTEMPTS_SCHEMA), by start. A line that a kill cut short is passed over."""
+    """Attempts of a pool that have ended (ATTEMPTS_SCHEMA), by start. A line that a kill cut short is passed over."""
     started: dict[str, dict[str, Any]] = {}
     for path in sorted((root / COSTS).glob("attempts-*.jsonl")):
         for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
@@ -106,8 +109,17 @@ def read_attempts(root: Path) -> pl.DataFrame:
                 continue
             known = started.setdefault(line["id"], {"outcome": "killed"})
             known |= line
-    rows = [{name: record.get(name) for name in ATTEMPTS_SCHEMA} for record in started.values() if "asset" in record]
+    ended = [record for record in started.values() if "asset" in record and not _is_running(record)]
+    rows = [{name: record.get(name) for name in ATTEMPTS_SCHEMA} for record in ended]
     return pl.DataFrame(rows, schema=ATTEMPTS_SCHEMA, orient="row").sort("started_at", maintain_order=True)
+
+
+def _is_running(record: dict[str, Any]) -> bool:
+    """Whether the process of an attempt without an end lives, on this host."""
+    process = record.get("process")
+    if record["outcome"] != "killed" or not isinstance(process, dict) or set(process) != {"host", "pid", "start"}:
+        return False
+    return ProcessName(**process).has_ended() is False
 
 
 def forget_attempts(root: Path, before: float, in_force: Collection[str]) -> int:

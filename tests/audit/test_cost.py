@@ -81,6 +81,7 @@ def test_a_killed_attempt_is_waste_and_a_line_cut_short_harms_no_other(tmp_path:
     process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, env={**os.environ})
     assert process.stdout is not None
     assert process.stdout.readline() == b"in\n"
+    assert read_attempts(tmp_path).is_empty(), "one that is under way is no lost one"
     process.send_signal(signal.SIGKILL)
     process.wait()
     process.stdout.close()

@@ -75,5 +75,5 @@ def test_every_query_in_the_readme_runs(finished_pool: FinishedPool) -> None:
     catalog = rebuild_catalog(finished_pool.settings.home)
     with duckdb.connect(str(catalog), read_only=True) as connection:
         for query in queries:
-            for statement in filter(str.strip, query.replace("scenes.", "tiny.").split(";")):
+            for statement in filter(str.strip, query.replace("photos.", "tiny.").split(";")):
                 assert connection.sql(statement).fetchall() is not None

@@ -13,6 +13,7 @@ import pytest
 from curation_assets.core.settings import Settings
 from curation_assets.definitions import build_definitions
 from curation_assets.defs import webserver
+from curation_assets.defs.automation import EDITS
 from curation_assets.defs.following import CAUSE, Step, next_step, requests_of
 from curation_assets.defs.launch import RANGE_END, RANGE_START, prepare_instance, run_pool
 from curation_assets.defs.webserver import declarations
@@ -109,7 +110,7 @@ def test_sensors_follow_what_was_loaded_and_say_when_that_is_no_longer_what_is_d
         again = build_definitions(settings)
         cron = "*/2 * * * *" if edit is _new_cron else "0 * * * *"
         assert f"({cron}) of 3 new shards" in said(again, "photos_follows_new_shards")
-        assert said(again, "photos_new_shards") == "3 shards known, none new"
+        assert said(again, "photos_new_shards") == f"3 shards known, none new{EDITS}"
 
 
 def test_what_is_edited_while_the_ui_starts_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from curation_assets.cli import app
 from curation_assets.core.settings import Settings, load_settings
 from curation_assets.definitions import build_definitions
 from curation_assets.defs.assets import partitions_per_run
-from curation_assets.defs.automation import shard_sensor
+from curation_assets.defs.automation import EDITS, shard_sensor
 from curation_assets.defs.following import Step, next_step, requests_of
 from curation_assets.defs.launch import RANGE_END, RANGE_START, RunFailedError, prepare_instance, run_pool
 from curation_assets.defs.lineage import recorded_lineage
@@ -315,7 +315,7 @@ def test_a_job_of_the_ui_makes_a_block_and_what_came_later_follows(tmp_path: Pat
         add_tar(tmp_path, 7)  # of the third block, which Dagster has seen made
         skipped = sensor(dg.build_sensor_context(instance=instance))
         assert isinstance(skipped, dg.SkipReason)
-        assert skipped.skip_message == "8 shards known, in 3 partitions of up to 3, none new"
+        assert skipped.skip_message == f"8 shards known, in 3 partitions of up to 3, none new{EDITS}"
         ctx = PoolContext.open(settings, "photos")
         step = next_step(ctx, instance, datetime.datetime.now().timestamp() + LATER)
         assert isinstance(step, Step)

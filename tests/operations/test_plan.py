@@ -360,7 +360,7 @@ def test_a_plan_promises_what_the_run_registers(tmp_path: Path) -> None:
     for change, (make, expected) in changes.items():
         before = {(name, key): ctx.store.manifest(name, key) for name in RAW for key in ctx.store.partitions(name)}
         make()
-        shown = CliRunner().invoke(app, ["run", "p", "--dry-run", "--refresh", "--json", *home])
+        shown = CliRunner().invoke(app, ["run", "p", "--dry-run", "--json", *home])
         stale = json.loads(shown.stdout)["stale"]
         run_pool(settings, "p", tables=RAW)
         for name in RAW:

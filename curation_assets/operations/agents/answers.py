@@ -78,7 +78,7 @@ class Home:
         """
         ctx = self._open(pool)
         declared, stored = tables_of(ctx), set(stored_tables(ctx.store))
-        facts = facts_of(ctx, declared)
+        facts = facts_of(ctx, declared, compare_sources=False)
         index = Index.read(ctx.store.root / "index", ctx.store.partitions(SAMPLES), trainings_of(facts))
         plan = make_plan(facts, index)
         rows = []
