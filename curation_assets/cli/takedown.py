@@ -184,6 +184,8 @@ def _show(certificate: dict[str, Any]) -> None:
         show(f"  your source still has it: {source}")
     for sentence in certificate["not_done"]:
         show(f"  not done: {sentence}")
+    if names := certificate["not_made_again"]:
+        show(f"  not made again: {', '.join(names)}; `curate run {certificate['pool']}` makes them")
     for export in certificate["exports_flagged"]:
         show(f"  export flagged: {export['folder']}")
         for copy in export.get("pushed", ()):

@@ -1,17 +1,21 @@
-"""A takedown from its beginning to its certificate: what is purged is made again by a run of the pool."""
+"""A takedown from its beginning to its certificate; what its purge removed is made again between, where it can be."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
+from curation_assets.core.errors import EXPECTED_ERRORS
 from curation_assets.core.settings import Settings
 from curation_assets.defs.instance_records import InstanceRecords
 from curation_assets.defs.launch import prepare_instance, run_pool
 from curation_assets.defs.releases import record_releases
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.graph import tables_of
+from curation_assets.flow.graph import readable_tables, tables_of
+from curation_assets.flow.holder import Takedown
+from curation_assets.flow.holders import can_be_made
 from curation_assets.operations.releases import denied_samples, withdraw
 from curation_assets.operations.takedown import begin_takedown, finish_takedown, forget_pending, pending_takedown
-from curation_assets.stores.lease import alone_with_tables, pool_lease
+from curation_assets.stores.lease import PoolHeldError, alone_with_tables, pool_lease
 
 
 def take_down(
@@ -24,25 +28,51 @@ def take_down(
 ) -> dict[str, Any] | None:
     """Purge, make the affected partitions again, certify. None where the pool holds nothing of the denylist.
 
-    A takedown that was interrupted is finished with it. `on_notice` receives what it waits for. Raises what `run_pool`
-    raises; a second call goes on.
+    A takedown that was interrupted is finished with it. `on_notice` receives what it waits for, and why something is
+    not made again: the certificate does not wait for that. Raises what `begin_takedown` and `finish_takedown` raise; a
+    second call goes on.
     """
     work, command = settings.work(pool), "curate takedown apply"
     with pool_lease(work, command, on_notice=on_notice, wait=wait), prepare_instance(settings) as instance:
-        ctx = PoolContext.open(settings, pool)
-        tables = tables_of(ctx)
+        ctx, faults = _opened(settings, pool)
+        tables, unlisted = readable_tables(ctx)
+        faults += unlisted
         records = InstanceRecords(settings, instance)
         with alone_with_tables(work, command, on_notice=on_notice):
             begun = begin_takedown(ctx, tables, with_sources=with_sources, records=records)
         if begun is None:
             forget_pending(ctx)  # of one that was killed right before its end
             return None
-        if begun.tables:
-            run_pool(settings, pool, tables=[name for name in begun.tables if name in tables], on_notice=on_notice)
+        _make_again(settings, ctx, begun, faults, on_notice)
         certificate, path = finish_takedown(ctx, tables, begun, records)
         if certificate["releases_withdrawn"]:
             record_releases(settings, pool)
         return {**certificate, "certificate": str(path)}
+
+
+def _opened(settings: Settings, pool: str) -> tuple[PoolContext, list[str]]:
+    """A pool, whichever profile its declaration names; and why it cannot be opened with that one."""
+    try:
+        return PoolContext.open(settings, pool), []
+    except EXPECTED_ERRORS as error:
+        return PoolContext.open(replace(settings, is_profile_chosen=True), pool), [str(error)]
+
+
+def _make_again(
+    settings: Settings, ctx: PoolContext, takedown: Takedown, faults: Sequence[str], on_notice: Callable[[str], None]
+) -> None:
+    """Make what was there before again, as far as it can be made of what there is; the next run makes the rest.
+
+    `faults`: why tables of the pool cannot be listed.
+    """
+    try:
+        if faults:
+            raise ValueError("; ".join(faults))
+        if names := can_be_made(ctx, tables_of(ctx), takedown.tables):
+            run_pool(settings, ctx.pool.name, tables=names, on_notice=on_notice)
+    except Exception as error:  # whatever fails: nothing of the samples is left in what is there
+        kind = "" if isinstance(error, EXPECTED_ERRORS) else f"unexpected {type(error).__name__}: "
+        on_notice(f"The takedown goes on without all tables that it removed: {kind}{error}")
 
 
 def withdraw_denied(settings: Settings, pool: str) -> list[str]:
@@ -61,8 +91,18 @@ def finish_interrupted(
 ) -> dict[str, Any] | None:
     """Finish a takedown of the pool that was begun and has no certificate; None where there is none.
 
-    Raises what `take_down` raises.
+    One that cannot be finished is said to `on_notice`: what is denied comes back by no run, so none waits for it.
+    Raises PoolHeldError.
     """
-    if pending_takedown(settings.home, pool) is None:
+    try:
+        if pending_takedown(settings.home, pool) is None:
+            return None
+        return take_down(settings, pool, on_notice=on_notice, wait=wait)
+    except PoolHeldError:
+        raise
+    except EXPECTED_ERRORS as error:
+        on_notice(
+            f"warning: a takedown of pool {pool!r} was begun and cannot be finished: {error}. This run goes on without "
+            f"it, and brings back nothing that is denied. Mend that, then `curate takedown apply --pool {pool}`"
+        )
         return None
-    return take_down(settings, pool, on_notice=on_notice, wait=wait)

@@ -5,6 +5,7 @@ import importlib
 from collections.abc import Iterable, Mapping
 from graphlib import CycleError, TopologicalSorter
 
+from curation_assets.core.errors import EXPECTED_ERRORS
 from curation_assets.core.settings import PACKAGE_ROOT, Settings
 from curation_assets.core.stages import STAGES, stage_position
 from curation_assets.flow.context import PoolContext
@@ -24,6 +25,24 @@ def tables_of(ctx: PoolContext) -> dict[str, Table]:
                 raise ValueError(f"table {table.name!r} is declared twice")
             declared[table.name] = table
     return _sorted_by_inputs(declared)
+
+
+def readable_tables(ctx: PoolContext) -> tuple[dict[str, Table], list[str]]:
+    """As `tables_of`, of a pool whose declaration may be broken: without the tables that cannot be listed, and what
+    rests on them; and why they cannot, in sentences.
+    """
+    declared: dict[str, Table] = {}
+    faults = []
+    for module in _table_modules():
+        try:
+            for table in importlib.import_module(module).tables(ctx):
+                declared.setdefault(table.name, table)
+        except EXPECTED_ERRORS as error:
+            faults.append(str(error))
+    while lost := [name for name, table in declared.items() if not declared.keys() >= {*table.inputs}]:
+        for name in lost:
+            del declared[name]
+    return _sorted_by_inputs(declared), list(dict.fromkeys(faults))
 
 
 @functools.cache

@@ -4,20 +4,32 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from curation_assets.core.errors import StoreError
 from curation_assets.core.stages import STAGES
-from curation_assets.core.table_names import CANARY, CONTRAST_PAIRS, DUPLICATES, LEDGER, REGISTERED_SHARDS, SAMPLES
+from curation_assets.core.table_names import (
+    CANARY,
+    CONTRAST_PAIRS,
+    DUPLICATES,
+    LEDGER,
+    REGISTERED_SHARDS,
+    SAMPLES,
+    stage_of,
+)
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.holder import Holder, Takedown, files_in
 from curation_assets.flow.table import Table
 from curation_assets.flow.table_checks import folder_checks, table_checks
+from curation_assets.numeric.identity import UID_DTYPE
 from curation_assets.selection.ranges import SORTED_ROWS
+from curation_assets.selection.rows import UID, uid_columns
 from curation_assets.stores.atomic import remove_all_stale, remove_path
 from curation_assets.stores.damage import Check
 from curation_assets.stores.denylist import TAKEDOWN
-from curation_assets.stores.shard_store import BLOCKED, CorruptTableError, ShardStore
+from curation_assets.stores.parquet import scan_parquet
+from curation_assets.stores.shard_store import BLOCKED, UNREADABLE, CorruptTableError, ShardStore
 
 _REMEMBERING = (DUPLICATES, CANARY)
 
@@ -38,10 +50,11 @@ class StoredTables(Holder):
             yield from (path for folder in folders for path in files_in(folder))
 
     def purge(self, ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown) -> None:
-        store, needles = ctx.store, takedown.needles
-        # CONTRAST_PAIRS are vectors without id or text: where nothing reads them any more, nobody would miss them
+        store = ctx.store
         for name, files in orphans(ctx, tables).items():
-            if name == CONTRAST_PAIRS or any(needles.matches_in(path) for path in files):
+            # neither has an id or a text by which it could be found: vectors, and pictures of a report
+            is_without = name == CONTRAST_PAIRS or STAGES[stage_of(name)].is_evaluation
+            if is_without or any(_holds_any(path, takedown) for path in files):
                 store.remove(name)
         touched = touched_tables(tables, takedown.holding)
         for name in reversed(touched):  # registered rows last: what is downloaded is purged by them
@@ -149,9 +162,37 @@ def orphans(ctx: PoolContext, tables: Mapping[str, Table]) -> dict[str, list[Pat
     return files
 
 
+def _holds_any(path: Path, takedown: Takedown) -> bool:
+    """Whether a file holds one of the samples: its id in a table or a subset, or what must be found nowhere."""
+    ids = pl.LazyFrame({"sample_id": takedown.sample_ids}).select("sample_id", *uid_columns())
+    try:
+        rows = pl.LazyFrame()
+        if path.suffix == ".npy" and (subset := np.load(path, allow_pickle=False)).dtype == UID_DTYPE:
+            rows = pl.LazyFrame({"uid_high": subset["f0"], "uid_low": subset["f1"]})
+        elif path.suffix == ".parquet":
+            rows = scan_parquet(path)
+        columns = rows.collect_schema().names()
+        keys = [key for key in (["sample_id"], UID) if {*key} <= {*columns}]
+        if any(rows.join(ids, on=key, how="semi").collect().height for key in keys):
+            return True
+    except (*UNREADABLE, ValueError):
+        return True  # it may
+    return bool(takedown.needles.matches_in(path))
+
+
 def stored_names(ctx: PoolContext, tables: Mapping[str, Table]) -> list[str]:
     """Declared tables that are stored, damaged ones included: they may hold a sample."""
     return [name for name in tables if ctx.store.partitions(name) or _is_stored(ctx.store, name)]
+
+
+def can_be_made(ctx: PoolContext, tables: Mapping[str, Table], names: Collection[str]) -> list[str]:
+    """Those of `names`, in flow order, whose inputs are stored or can be made with them."""
+    found: list[str] = []
+    for name, table in tables.items():  # inputs first
+        is_there = (one in found or ctx.store.partitions(one) or _is_stored(ctx.store, one) for one in table.inputs)
+        if name in names and all(is_there):
+            found.append(name)
+    return found
 
 
 def _is_stored(store: ShardStore, name: str) -> bool:

@@ -2,10 +2,11 @@
 
 The denylist (stores/denylist.py) keeps it from coming back: it is read at registration, at download and when subsets
 are written. `begin` writes down what it is about to remove (`pending_path`), then purges what holds the sample: its
-bytes leave tars and tables at once, before anything is computed. The flow then makes the affected shards again, and
-nothing else; `finish` looks for what is left, writes the certificate and removes the note. A takedown that was killed
-in between is finished by the next `takedown apply` or `run`. Cuts, ranges, statistics and students that were fitted on
-the sample stay frozen and are named; a frozen table that holds something of the sample itself is made again.
+bytes leave tars and tables at once, before anything is computed. The flow then makes the affected shards again, where
+it can; `finish` looks for what is left, writes the certificate and removes the note, whatever is not made again. A
+takedown that was killed in between is finished by the next `takedown apply` or `run`. Cuts, ranges, statistics and
+students that were fitted on the sample stay frozen and are named; a frozen table that holds something of the sample
+itself is made again.
 """
 
 import hashlib
@@ -139,6 +140,7 @@ def finish_takedown(
         "left": [{"path": path, "what": what} for path, what in [*left, *with_owners]],
         "sources_not_ours": sorted(set(takedown.remaining_sources)),
         "not_done": [sentence for found in elsewhere for sentence in found.not_done],
+        "not_made_again": [name for name in takedown.tables if name not in stored_names(ctx, tables)],
     }
     for holder in holders:
         certificate |= holder.certified(ctx, tables, takedown)

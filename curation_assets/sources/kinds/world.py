@@ -59,6 +59,8 @@ class World(SplitSource):
     def remove_samples(self, pool: PoolFacts, settings: Settings, sample_ids: Collection[str]) -> list[str]:
         """The source is a file of ours: its rows stay, with their ids only."""
         path = self.path(pool, settings)
+        if not path.is_file():
+            return []
         is_removed = pl.col("uid").is_in(list(sample_ids))
         emptied = (pl.when(is_removed).then(None).otherwise(pl.col(name)).alias(name) for name in ("url", "caption"))
         frame = read_parquet(path).with_columns(emptied)

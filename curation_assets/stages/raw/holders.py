@@ -11,12 +11,13 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.holder import SAMPLE_SCHEMA, Holder, Left, Takedown, files_in
 from curation_assets.flow.table import Table
 from curation_assets.sources.download.download import take_down_downloads
-from curation_assets.sources.kinds.webdataset import takedown_marker, tars_of_pool
+from curation_assets.sources.kinds.webdataset import takedown_marker
 from curation_assets.sources.shards import DOWNLOADS_FOLDER, requested_rows
 from curation_assets.stages.raw.source_checks import download_checks, source_checks
 from curation_assets.stages.raw.takedown_sources import (
     SourceChangedError,
     images_in_sources,
+    present_tars,
     purge_source,
     registered_sources,
     samples_in_sources,
@@ -46,7 +47,7 @@ class Sources(Holder):
         if not (takedown.with_sources and ctx.pool.source_kind.has_own_tars):
             return
         held = samples_in_sources(ctx, Denylist.load(ctx.settings.home, ctx.pool.implied_source), takedown.sample_ids)
-        tars, noted, unknown = tars_of_pool(ctx.pool, ctx.settings), set(takedown.sources), []
+        tars, noted, unknown = present_tars(ctx), set(takedown.sources), []
         for shard in sorted({*takedown.samples["shard"], *held["shard"]}):
             tar = tars.get(shard)
             if tar is None or str(tar) in noted or not _is_whole(tar):
@@ -150,8 +151,11 @@ def _purge_tar(ctx: PoolContext, shard: str, takedown: Takedown) -> None:
     """The samples leave the owner's tar where it may be rewritten; a note beside the tables keeps them out of the pool
     either way."""
     samples = takedown.of_shard(shard)
-    tar = tars_of_pool(ctx.pool, ctx.settings).get(shard)
+    tars = present_tars(ctx)
+    tar = tars.get(shard)
     is_purged = tar is None
+    if not tars:  # an owner's disk that is away holds what it held
+        takedown.remaining_sources.append(ctx.pool.source)
     if tar is not None and str(tar) in takedown.sources:
         with contextlib.suppress(SourceChangedError):  # since it was compared: the certificate names it
             purge_source(ctx, shard, samples, takedown.sources)

@@ -36,6 +36,14 @@ class SourceChangedError(StoreError):
     """A source is not the file that was registered: what is known of it is of other bytes."""
 
 
+def present_tars(ctx: PoolContext) -> dict[str, Path]:
+    """Shard key → tar of those that lie in the pool's source now; none where it is away."""
+    try:
+        return tars_of_pool(ctx.pool, ctx.settings)
+    except (ValueError, OSError):
+        return {}
+
+
 def registered_config_hash(ctx: PoolContext, table: Table, shard: str, hashes: Mapping[str, str]) -> str:
     """What the manifest of a shard's registered rows says if they were made from files of these hashes, by name."""
     registered = {**hashes, **takedown_facts(ctx.pool, shard, ctx.settings)}
@@ -69,7 +77,7 @@ def samples_in_sources(ctx: PoolContext, denylist: Denylist, sample_ids: Collect
     hold something. Columns of SAMPLE_SCHEMA; reads every tar.
     """
     found = [pl.DataFrame(schema=SAMPLE_SCHEMA)]
-    for shard, tar in tars_of_pool(ctx.pool, ctx.settings).items():
+    for shard, tar in present_tars(ctx).items():
         rows = read_tar_rows(tar, ctx.pool.columns, with_sha256=bool(denylist.hashes.get("sha256")))
         meant = denylist.denied(rows) | rows["sample_id"].is_in(list(sample_ids))
         holds = pl.any_horizontal(pl.col("url", "caption", "member").is_not_null())
@@ -168,7 +176,7 @@ def _purge_table(table: Path, rows: Mapping[str, Mapping[str, str | None]], sour
 def images_in_sources(ctx: PoolContext, sha256: Collection[str]) -> tuple[list[Path], list[str]]:
     """(tars of the pool that hold an image of these hashes, under whatever name; sentences on what cannot be read)."""
     holders, unread = [], []
-    for tar in tars_of_pool(ctx.pool, ctx.settings).values() if sha256 else ():
+    for tar in present_tars(ctx).values() if sha256 else ():
         try:
             index = tar_index(tar)
             if index.damage is not None:
