@@ -25,7 +25,6 @@ from curation_assets.selection.policy import Policy
 from curation_assets.sources.declaration import DUCKDB_NAMES, Pool, add_pool, save_pool
 from curation_assets.sources.download.fetch_shard import MAX_ROWS
 from curation_assets.sources.shards import discover_shards, register_shard
-from curation_assets.stores.atomic import remove_path
 from curation_assets.stores.samples import drop_reason
 
 ROWS = 2_000
@@ -102,8 +101,8 @@ def look_at(
         raise ValueError(
             f"--with takes methods that score samples, got the teacher {teaching[0]}; see `curate methods`"
         )
-    pool, urls_left = _declared(settings, source, columns or {}, header, further)
-    drawn, total, is_estimate = _drawn(pool, settings, rows, seed, progress)
+    declared, pool = _declared(settings, source, columns or {}, header, further)
+    drawn, total, is_estimate = _drawn(declared, settings, rows, seed, progress)
     keys = [shard_key(POOL, number) for number in range(2)]
     is_dear = pool.has_images or bool(further)
     judged = min(dear_rows, drawn.height) if is_dear else drawn.height
@@ -136,25 +135,23 @@ def look_at(
         tuple(policies),
         {policy.name: ctx.store.scan(f"filtered/{policy.name}").collect() for policy in policies},
         ctx.store.read(NEAR_DUPLICATES) if NEAR_DUPLICATES in tables else None,
-        urls_left,
+        declared.opens_urls,
     )
 
 
 def _declared(
     settings: Settings, source: Path, columns: Mapping[str, str | None], header: bool, further: Sequence[str]
-) -> tuple[Pool, bool]:
-    """The pool of a source; and whether it has URLs of images, of which the captions alone are read."""
+) -> tuple[Pool, Pool]:
+    """The pool of a source, whose rows and ids are shown; and the one that is run: of addresses the captions alone."""
     declared: dict[str, Any] = {"header": header, "profile": PHOTO_PROFILE, "shard_size": MAX_ROWS}
-    pool = add_pool(settings, POOL, source, columns=columns, **declared)
-    urls_left = pool.opens_urls
-    if urls_left:
-        remove_path(settings.pools_root / f"{POOL}.yaml")
-        pool = add_pool(settings, POOL, source, columns={**columns, "url": None}, **declared)
+    pool = of_source = add_pool(settings, POOL, source, columns=columns, **declared)
+    if pool.opens_urls:
+        pool = replace(pool, columns={**pool.columns, "url": None})
     methods = sorted({*(NO_DEFAULT if pool.has_images else ("english",)), *further})
     options: Any = {"methods": methods, "min_success_rate": 0, "duplicates": pool.has_images}
     pool = replace(pool, options=options)
     save_pool(settings, pool)
-    return pool, urls_left
+    return of_source, pool
 
 
 def _drawn(

@@ -36,7 +36,7 @@ _RESULTS = {name: kind for name, kind in SIDECAR_SCHEMA.items() if name != "capt
 
 
 def extension_of(data: bytes) -> str:
-    """jpg, png, gif, bmp or webp by the first bytes; bin for all else."""
+    """jpg, png, avif or another that is decoded, by the first bytes; bin for all else."""
     kind = format_of(data)
     return kind.extensions[0] if kind in DECODED else "bin"
 

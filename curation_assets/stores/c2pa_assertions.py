@@ -1,7 +1,8 @@
 """C2PA manifests: what their assertions `cawg.training-mining` and `c2pa.training-mining` state.
 
-c2pa-python, where it is installed (extra `c2pa`), reads all formats and compressed manifests; without it the boxes of a
-JPEG, PNG or WebP are followed here. Signatures decide nothing: a declaration that forbids counts whoever signed it.
+c2pa-python, where it is installed (extra `c2pa`), reads all formats and compressed manifests; without it the boxes of
+a JPEG, PNG, WebP or AVIF are followed here. Signatures decide nothing: a declaration that forbids counts whoever signed
+it.
 Sources: C2PA 2.x §11 (JUMBF boxes); CAWG Training and Data Mining Assertion 1.1; RFC 8949 (CBOR).
 """
 
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from curation_assets.core.errors import install_extra
+from curation_assets.stores.avif import boxes
 from curation_assets.stores.image_formats import format_of
 from curation_assets.stores.image_parts import image_parts
 
@@ -30,14 +32,14 @@ def training_entries(data: bytes) -> list[tuple[str, str]]:
 
     Raises ValueError, with a reason, for manifests that cannot be followed.
     """
-    boxes = _manifests(data)
-    if not _STORE.search(data if boxes is None else boxes):
+    manifests = _manifests(data)
+    if not _STORE.search(data if manifests is None else manifests):
         return []
     assertions = _by_library(data)
     if assertions is None:
-        if boxes is None:
+        if manifests is None:
             raise ValueError(f"manifests of this format are read by c2pa-python: {install_extra('c2pa')}")
-        assertions = list(_assertions(boxes))
+        assertions = list(_assertions(manifests))
     return [entry for assertion in assertions for entry in _entries(assertion)]
 
 
@@ -94,8 +96,8 @@ def _manifests(data: bytes) -> bytes | None:
     return b"".join(joined)[:MAX_BYTES]
 
 
-def _assertions(boxes: bytes) -> Iterator[Any]:
-    for label, kind, content in _boxes(boxes, "", 0):
+def _assertions(manifests: bytes) -> Iterator[Any]:
+    for label, kind, content in _boxes(manifests, "", 0):
         if _label(label) not in LABELS:
             continue
         if kind == b"json":
@@ -111,22 +113,13 @@ def _boxes(data: bytes, label: str, depth: int) -> Iterator[tuple[str, bytes, by
     """(label, type, content) of every box that holds no boxes, with the label of the superbox around it."""
     if depth > MAX_DEPTH:
         raise ValueError(f"boxes inside boxes, more than {MAX_DEPTH} deep")
-    position = 0
-    while position < len(data):
-        length, kind, start = int.from_bytes(data[position : position + 4], "big"), data[position + 4 : position + 8], 8
-        if length == 1:  # the length follows, in 8 bytes
-            length, start = int.from_bytes(data[position + 8 : position + 16], "big"), 16
-        length = length or len(data) - position  # 0: to the end
-        if length < start or position + length > len(data):
-            raise ValueError(f"a box of {length} bytes where {len(data) - position} are left")
-        content = data[position + start : position + length]
+    for kind, content in boxes(data):
         if kind == b"jumb":
             yield from _boxes(content, "", depth + 1)
         elif kind == b"jumd":  # a type of 16 bytes, toggles, the label
             label = content[17:].partition(b"\0")[0].decode("utf-8", "replace") if content[16:17] else ""
         else:
             yield label, kind, content
-        position += length
 
 
 def _label(label: str) -> str:

@@ -23,11 +23,12 @@ DECODED = (
     _format("WEBP", "webp", rb"RIFF.{4}WEBP"),
     _format("GIF", "gif", rb"GIF8"),
     _format("BMP", "bmp dib", rb"BM"),
+    # the brand in front may be that of any HEIF, with AVIF's among those that follow
+    _format("AVIF", "avif avifs", rb".{4}ftyp(avi[fs]|(mif1|msf1)(.{4}){1,9}?avi[fs])"),
 )
 #: Images as well: their rows fail as format_not_allowed.
 REFUSED = (
     _format("TIFF", "tif tiff", rb"II[*+]\0|MM\0[*+]"),
-    _format("AVIF", "avif avifs", rb".{4}ftyp(avif|avis)"),
     _format("HEIF", "heic heif hif", rb".{4}ftyp(hei[cmsx]|hev[cmsx]|mif1|msf1)"),
     _format("JPEG2000", "jp2 j2k jpf jpx", rb"\0\0\0\x0cjP  \r\n\x87\n|\xff\x4f\xff\x51"),
     _format("JPEGXL", "jxl", rb"\xff\x0a|\0\0\0\x0cJXL \r\n\x87\n"),

@@ -54,7 +54,7 @@ def _xmp_signals(data: bytes) -> list[Signal]:
         for packet in _packets(data):
             if _PLUS.encode() in packet:  # few files have it, and parsing is what costs
                 values += _data_mining(packet)
-    except Unreadable as error:
+    except ValueError as error:
         signals = [Signal(KIND, f"unreadable: {error}", XMP, is_no=False)]
     return [
         *(Signal(KIND, value, XMP, is_no=value.rpartition("/")[2].upper().startswith(_NO)) for value in values),
@@ -97,7 +97,7 @@ def _data_mining(packet: bytes) -> list[str]:
 
 
 def _packets(data: bytes) -> Iterator[bytes]:
-    """XMP of a file: of JPEG, PNG and WebP from its parts, of others where a packet begins in the bytes."""
+    """XMP of a file: of JPEG, PNG, WebP and AVIF from its parts, of others where a packet begins in the bytes."""
     parts = image_parts(data)
     if parts is None:
         yield from _packets_in(data)

@@ -19,6 +19,7 @@ import numpy as np
 from PIL import Image
 
 from curation_assets.stores.atomic import fetch
+from curation_assets.stores.avif import BoxCutError, as_still, avif_sizes
 from curation_assets.stores.file_hash import FileState
 from curation_assets.stores.image_formats import DECODED, TRAINING_EXTENSIONS, format_of
 from curation_assets.stores.tar_members import put_places, read_range
@@ -59,6 +60,7 @@ Image.MAX_IMAGE_PIXELS = DEFAULT_LIMITS.max_pixels
 #: A JPEG of many scans is small and takes hours: each goes over all pixels (0.6 s of CPU per 1,000 scans of 1 Mpx).
 MAX_SCANS = 100  # usual encoders write 1 to 12
 MAX_SCANS_OF_LARGEST = 20  # scans × pixels: as many as so many scans of `max_pixels`
+AVIF_LAYERS = 4  # times `max_pixels` that all AV1 frames of a file may have: colours, alpha, previews
 #: What Pillow raises of damaged files: besides its own errors those of the parsers of their metadata.
 _BROKEN = (
     OSError,
@@ -70,7 +72,7 @@ _BROKEN = (
     TypeError,
     AttributeError,
     MemoryError,
-    RecursionError,
+    RuntimeError,
     struct.error,
     zlib.error,
 )
@@ -85,6 +87,9 @@ def _open_checked(data: bytes, limits: ImageLimits) -> Image.Image:
     known = format_of(data)
     if known is not None and known.name not in limits.formats:
         raise ImageRejected("format_not_allowed", f"{known.name}; expected {'/'.join(limits.formats)}")
+    if known is not None and known.name == "AVIF":
+        _check_avif(data, limits)
+        data = as_still(data)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # our own limit decides, below; broken metadata is not our concern
@@ -149,10 +154,10 @@ def _is_plain(image: Image.Image, data: bytes) -> bool:
     if image.format == "PNG":
         is_plain &= png_bits(data) <= 8 and not ("transparency" in image.info and image.mode in ("1", "L"))
     elif image.format == "BMP":
-        is_plain &= int.from_bytes(data[28:30], "little") != 16  # bits of a pixel
+        is_plain &= int.from_bytes(data[28:30], "little") not in (16, 32)  # bits of a pixel
     if image.format in ("PNG", "WEBP"):
         return is_plain and not getattr(image, "is_animated", False)
-    return is_plain and image.format != "GIF"
+    return is_plain and image.format not in ("GIF", "AVIF")
 
 
 def _check_scans(data: bytes, pixels: int, limits: ImageLimits) -> None:
@@ -160,6 +165,21 @@ def _check_scans(data: bytes, pixels: int, limits: ImageLimits) -> None:
     # the markers' bytes are counted first: only where there are too many it matters which of them are markers
     if data.count(b"\xff\xda") > allowed and jpeg_scans(data, allowed + 1) > allowed:
         raise ImageRejected("too_many_scans", f"more than {allowed} scans over {pixels} pixels")
+
+
+def _check_avif(data: bytes, limits: ImageLimits) -> None:
+    try:
+        sizes = avif_sizes(data)
+    except ValueError as error:
+        raise ImageRejected("truncated" if isinstance(error, BoxCutError) else "undecodable", str(error)) from error
+    most, allowed = max(sizes.stated, default=0), AVIF_LAYERS * limits.max_pixels
+    if most > limits.max_pixels:
+        raise ImageRejected("too_many_pixels", f"parts of {most} pixels; at most {limits.max_pixels} are decoded")
+    if sum(sizes.frames) > allowed:
+        raise ImageRejected(
+            "too_many_pixels",
+            f"{len(sizes.frames)} frames of {sum(sizes.frames)} pixels; at most {allowed} are decoded",
+        )
 
 
 _MARKER = re.compile(rb"\xff([^\x00\xff\xd0-\xd7])", re.DOTALL)  # 0 is a stuffed byte, d0–d7 restart a scan
@@ -202,13 +222,16 @@ def _png_places(data: bytes) -> Iterator[tuple[int, int]]:
         start = end
 
 
+_AVIF_EXIF = re.compile(rb"(infe[\2\3].{7,9})Exif", re.DOTALL)  # an AVIF's orientation is in another place
+
+
 def _without_metadata(data: bytes) -> bytes:
-    """A PNG or JPEG with the parts alone that pixels and orientation need; other files as they are."""
+    """A PNG or JPEG with the parts alone that pixels and orientation need, an AVIF without EXIF; others as they are."""
     if data.startswith(_PNG_SIGNATURE):
         kept = [data[start:end] for start, end in _png_places(data) if data[start + 4 : start + 8] in _PNG_PIXELS]
         return b"".join([_PNG_SIGNATURE, *kept])
     if not data.startswith(b"\xff\xd8"):
-        return data
+        return _AVIF_EXIF.sub(rb"\1skip", data) if data[4:8] == b"ftyp" else data
     kept, position = [b"\xff\xd8"], 2
     while (marker := _MARKER.match(data, position)) is not None and (kind := marker[1][0]) != _SCAN:  # no fill bytes
         length = int.from_bytes(data[marker.end() : marker.end() + 2], "big")
@@ -238,14 +261,15 @@ def decode_image(data: bytes, limits: ImageLimits = DEFAULT_LIMITS) -> Image.Ima
     """Bytes → RGB image, turned upright (EXIF), alpha laid on white, first frame of an animation.
 
     Raises ImageRejected with reason empty, too_many_bytes, too_many_pixels, too_many_scans, format_not_allowed,
-    undecodable or truncated.
+    undecodable, truncated or transparent.
     """
     return as_rgb(_load_checked(data, limits)[0])
 
 
 def as_rgb(image: Image.Image) -> Image.Image:
     """An opened image as RGB, turned upright (EXIF), alpha laid on white. Raises ImageRejected for broken pixels, and
-    with range_unknown for numbers that are no grey (see `_in_8_bits`)."""
+    with range_unknown for numbers that are no grey (see `_in_8_bits`), with transparent where nothing can be seen (an
+    empty alpha of a BMP is none)."""
     _load_pixels(image)
     orientation = orientation_of(image)
     upright = _in_8_bits(image)
@@ -255,6 +279,11 @@ def as_rgb(image: Image.Image) -> Image.Image:
         upright = upright.convert("LA")
     if upright.has_transparency_data:
         alpha = upright.convert("RGBA")
+        is_invisible = alpha.getchannel("A").getextrema()[1] == 0
+        if is_invisible and image.format != "BMP":
+            raise ImageRejected("transparent", "alpha is 0 everywhere: nothing of it can be seen")
+        if is_invisible:  # a channel that was left empty, as browsers see it
+            return alpha.convert("RGB")
         paper = Image.new("RGBA", alpha.size, (255, 255, 255, 255))
         return Image.alpha_composite(paper, alpha).convert("RGB")
     if upright.mode == "RGB" and upright is not image:
@@ -325,7 +354,10 @@ def check_image(data: bytes, limits: ImageLimits = DEFAULT_LIMITS) -> ImageFacts
 
     JPEGs are decoded at an eighth of their size: every byte is still entropy-decoded, so truncation shows.
     """
-    return _load_checked(data, limits, draft=True)[1]
+    image, facts = _load_checked(data, limits, draft=True)
+    if image.has_transparency_data:
+        as_rgb(image)
+    return facts
 
 
 @dataclass(frozen=True)
@@ -536,8 +568,9 @@ def scored_image(tar: Path, member: str, sha256: str) -> tuple[bytes, None, str]
 
 
 def for_training(data: bytes, limits: ImageLimits = DEFAULT_LIMITS) -> tuple[bytes, str, str | None]:
-    """(file, its extension, what it was or None) as trainings read it: open_clip leaves out GIF and BMP, and takes
-    16-bit grey for white. Those become PNG with the pixels that were scored. Raises ImageRejected as `decode_image`.
+    """(file, its extension, what it was or None) as trainings read it: open_clip leaves out GIF, BMP and AVIF, and
+    takes 16-bit grey for white. Those become PNG with the pixels that were scored. Raises ImageRejected as
+    `decode_image`.
     """
     kind = format_of(data)
     extension = "" if kind is None else kind.extensions[0]

@@ -22,6 +22,7 @@ from typer.testing import CliRunner, Result
 
 import curation_assets as ca
 from curation_assets.cli import app
+from curation_assets.numeric.identity import draw_keys, sample_id_of
 from curation_assets.outputs import look
 from tests.outputs.test_report_in_browser import (
     CAPTIONS,
@@ -197,10 +198,12 @@ def test_its_commands_make_a_pool(tar: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_sample_is_drawn_by_hash_and_says_so(tmp_path: Path) -> None:
-    """Addresses of images stand beside the captions: none is asked, the page is of captions."""
+    """Addresses of images stand beside the captions: none is asked, the page is of captions, the ids are of both."""
     source = tmp_path / "rows.csv"
-    texts = [f"a dog runs over grass number {number}" for number in range(60)]
-    pl.DataFrame({"caption": texts, "url": [f"http://127.0.0.1:9/{n}.jpg" for n in range(60)]}).write_csv(source)
+    texts = [f"a dog runs over grass number {number // 3}" for number in range(60)]
+    urls = [f"http://127.0.0.1:9/{number}.jpg" for number in range(60)]
+    pl.DataFrame({"caption": texts, "url": urls}).write_csv(source)
+    ids = [sample_id_of(url, caption) for url, caption in zip(urls, texts, strict=True)]
     drawn = {}
     for name, options in (("a", ()), ("same", ()), ("fewer", ("--rows", 12)), ("other", ("--seed", 1))):
         path = tmp_path / f"{name}.html"
@@ -211,11 +214,13 @@ def test_a_sample_is_drawn_by_hash_and_says_so(tmp_path: Path) -> None:
         assert f"{len(rows)} of 60 rows" in result.stdout
         assert f"{len(rows)} of 60 rows, drawn by the hash of their ids" in path.read_text(encoding="utf-8")
         assert "clip_score" not in [one["name"] for one in data_of(path)["signals"]]
+        assert {row["state"] for row in rows} == {"kept"}
         drawn[name] = [row["caption"] for row in rows]
     assert drawn["a"] == drawn["same"]
     assert drawn["fewer"] == drawn["a"][:12]
-    assert set(drawn["other"]) != set(drawn["a"])
-    assert len(set(drawn["a"])) == 20
+    assert drawn["other"] != drawn["a"]
+    order = np.argsort(np.asarray(draw_keys(ids, "look-0")), kind="stable")
+    assert drawn["a"] == [texts[place] for place in order[:20]]
 
 
 @pytest.mark.slow
@@ -223,7 +228,9 @@ def test_a_sample_is_drawn_by_hash_and_says_so(tmp_path: Path) -> None:
 def test_images_in_a_folder_and_in_parquet(layout: str, tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.mkdir()
-    pictures = [_picture(number) for number in range(4)]
+    pictures = [_picture(number) for number in range(3)]
+    Image.open(io.BytesIO(_picture(3))).save(avif := io.BytesIO(), "AVIF")
+    pictures.append(avif.getvalue())
     captions = [f"a coloured gradient, number {number}" for number in range(4)]
     if layout == "folder":
         for number, picture in enumerate(pictures):

@@ -13,6 +13,7 @@ from curation_assets.stores.image_rights import MAX_XMP, image_signals
 from tests.support.marked_images import (
     SIGNED,
     VOCABULARY,
+    avif_with_xmp,
     image,
     jpeg_with_xmp,
     png_with_chunk,
@@ -71,13 +72,14 @@ def test_every_place_of_xmp_in_every_format(form: str) -> None:
         webp_with_chunk(b"XMP ", packet),
         image("GIF") + b"\x21\xff\x0bXMP DataXMP" + packet,
         image("BMP") + packet,
+        avif_with_xmp(packet),
     ):
         assert found(data) == [(NO, True)]
     assert found(png_with_chunk(b"tEXt", b"Comment\0" + packet)) == []  # a text about XMP is none
 
 
 def test_images_that_declare_nothing_have_no_signal() -> None:
-    for kind in ("JPEG", "PNG", "WEBP", "GIF", "BMP"):
+    for kind in ("JPEG", "PNG", "WEBP", "GIF", "BMP", "AVIF"):
         assert found(image(kind)) == []
     assert found(b"") == []
     assert found(jpeg_with_xmp(b"<x:xmpmeta xmlns:x='adobe:ns:meta/'></x:xmpmeta>")) == []
@@ -194,6 +196,10 @@ def test_json_and_indefinite_cbor_and_repeated_labels_are_read(monkeypatch: pyte
         ("c2pa.ai_training=constrained", True)
     ]
     assert found(png_with_chunk(b"caBX", store(plain, b"json", b"c2pa.actions"))) == []
+    in_avif = bytes.fromhex("d8fec3d61b0e483c92975828877ec481") + bytes(4) + b"manifest\0" + bytes(8)
+    assert found(image("AVIF") + box(b"uuid", in_avif + store(plain, b"json", b"c2pa.training-mining"))) == [
+        ("c2pa.ai_training=constrained", True)
+    ]
 
 
 def test_hostile_manifests_end_in_a_reason_soon(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,7 +235,11 @@ def test_damaged_files_raise_nothing(reader: str) -> None:
     """2,000 damaged copies of signed and of marked images, read to a list of signals each."""
     rng = random.Random(72)
     sound = [(SIGNED / f"signed.{suffix}").read_bytes() for suffix in ("jpeg", "png", "webp")]
-    sound += [jpeg_with_xmp(xmp(NO)), png_with_chunk(b"iTXt", b"XML:com.adobe.xmp\0\0\0\0\0" + xmp(NO))]
+    sound += [
+        avif_with_xmp(xmp(NO)),
+        jpeg_with_xmp(xmp(NO)),
+        png_with_chunk(b"iTXt", b"XML:com.adobe.xmp\0\0\0\0\0" + xmp(NO)),
+    ]
     for _ in range(2000):
         data = bytearray(rng.choice(sound))
         for _ in range(rng.randint(1, 12)):

@@ -1,6 +1,7 @@
 """Pixels out of untrusted bytes: modes and formats, both decoders, metadata, scans, animations."""
 
 import io
+import random
 import struct
 import zlib
 from collections.abc import Callable, Iterable
@@ -8,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image, ImageCms
+from PIL import AvifImagePlugin, Image, ImageCms
 
 from curation_assets.sources.download.fetch_shard import guarded_resizer
 from curation_assets.stores.image_formats import DECODED, IMAGE_EXTENSIONS, REFUSED, format_of
@@ -78,6 +79,14 @@ def bmp16() -> bytes:
     return b"BM" + struct.pack("<IHHI", 54 + len(pixels), 0, 0, 54) + info + pixels
 
 
+def bmp32(alpha: np.ndarray) -> bytes:
+    """8 bits a channel and alpha, by a header that says where each lies."""
+    pixels = np.dstack([COLOURS[..., ::-1], alpha])[::-1].tobytes()
+    masks = struct.pack("<4I", 0xFF0000, 0xFF00, 0xFF, 0xFF000000)
+    info = struct.pack("<IiiHHIIiiII", 108, WIDTH, HEIGHT, 1, 32, 3, len(pixels), 0, 0, 0, 0) + masks + bytes(52)
+    return b"BM" + struct.pack("<IHHI", 122 + len(pixels), 0, 0, 122) + info + pixels
+
+
 def files() -> dict[str, tuple[bytes, np.ndarray]]:
     """Name → (file, what is to be seen in it)."""
     colour, white_left = Image.fromarray(COLOURS), np.where(MARKED == 30, 255, MARKED)
@@ -132,6 +141,16 @@ def files() -> dict[str, tuple[bytes, np.ndarray]]:
             encoded(colour, "PNG", save_all=True, default_image=True, append_images=[turned] * 3), COLOURS,
         ),
         "bmp 16 bits a pixel": (bmp16(), COLOURS),
+        "bmp with alpha": (bmp32(HALF), on_white(COLOURS, HALF)),
+        "bmp with an alpha that was left empty": (bmp32(0 * HALF), COLOURS),
+        "avif": (encoded(colour, "AVIF", quality=95), COLOURS),
+        "avif of HEIF's brand": (encoded(colour, "AVIF", quality=95).replace(b"avif", b"mif1", 1), COLOURS),
+        "avif grey": (encoded(Image.fromarray(GREY), "AVIF", quality=95), rgb(GREY)),
+        "avif with alpha": (
+            encoded(Image.fromarray(np.dstack([COLOURS, HALF])), "AVIF", quality=95), on_white(COLOURS, HALF),
+        ),
+        "avif turned": (encoded(colour, "AVIF", quality=95, exif=exif), np.rot90(COLOURS, -1)),
+        "avif animated": (encoded(colour, "AVIF", quality=95, save_all=True, append_images=[turned] * 3), COLOURS),
     }  # fmt: skip
     for bits in (1, 2, 4):
         few = GREY.astype(int) * 2**bits // 256
@@ -218,6 +237,22 @@ def test_numbers_that_are_no_grey_are_refused(value: float) -> None:
     assert rejection.value.reason == "range_unknown"
 
 
+@pytest.mark.parametrize("form", ["PNG", "WEBP", "GIF", "AVIF", "16 bits", "palette"])
+def test_an_image_of_which_nothing_can_be_seen_has_a_reason(form: str) -> None:
+    nothing = 0 * HALF
+    match form:
+        case "16 bits":
+            data = png(16, 0, wide(0 * GREY + 30), chunk(b"tRNS", struct.pack(">H", 30 * 257)))
+        case "palette":
+            data = png(8, 3, nothing, chunk(b"PLTE", bytes(3)), chunk(b"tRNS", b"\0"))
+        case _:
+            data = encoded(Image.fromarray(np.dstack([COLOURS, nothing])), form)
+    for judge in judges():
+        with pytest.raises(ImageRejected) as rejection:
+            judge(data)
+        assert rejection.value.reason == "transparent"
+
+
 # -- metadata ---------------------------------------------------------------------------------------------------------
 
 
@@ -250,7 +285,9 @@ def with_metadata() -> dict[str, bytes]:
         "cut Photoshop": segment(0xED, b"Photoshop 3.0\x008BIM\4\4\x0babc"),
         "broken index of pictures": segment(0xE2, b"MPF\0II*\0\xff\xff\xff\xff"),
     }
+    avif = encoded(Image.fromarray(COLOURS), "AVIF", quality=95, exif=b"Exif\0\0II*\0\x08\0\0\0\1\0abcdefghijkl")
     return {
+        "avif, broken EXIF": avif.replace(b"II*\0", b"broken"[:4]),
         **{f"png, {name}": whole[:33] + part + whole[33:] for name, part in chunks.items()},
         **{f"png, {name} after the pixels": whole[:-12] + part + whole[-12:] for name, part in chunks.items()},
         **{f"jpeg, {name}": jpeg[:2] + part + jpeg[2:] for name, part in segments.items()},
@@ -336,6 +373,77 @@ def test_frames_after_the_first_are_not_decoded() -> None:
         assert np.abs(means(decode_image(cut)) - COLOURS.mean(axis=(0, 1))).max() < 3, form
 
 
+# -- AVIF -------------------------------------------------------------------------------------------------------------
+
+
+def avif(image: Image.Image, **options: Any) -> bytes:
+    return encoded(image, "AVIF", speed=10, autotiling=False, **options)
+
+
+def with_pixels(data: bytes, units: bytes, times: int) -> bytes:
+    """An AVIF of one item with `units` in place of its AV1 units, which come `times` times."""
+    start = data.index(b"mdat") + 4
+    place, length = data.index(struct.pack(">II", start, len(data) - start)), times * len(units)
+    head = data[:place] + struct.pack(">II", start, length) + data[place + 8 : start - 8]
+    return head + struct.pack(">I", length + 8) + b"mdat" + units * times
+
+
+def said_to_be(data: bytes, width: int, height: int) -> bytes:
+    """An AVIF whose items are said to have another size."""
+    start = data.index(b"ispe") + 8
+    return data[:start] + struct.pack(">II", width, height) + data[start + 8 :]
+
+
+def hostile_avifs() -> Iterable[tuple[str, str, bytes]]:
+    """(name, reason, file)."""
+    small, large = avif(Image.new("RGB", (64, 64))), avif(Image.new("RGB", (9000, 9000)))
+    sequence = avif(Image.new("RGB", (64, 64)), save_all=True, append_images=[Image.new("RGB", (64, 64))])
+    medium = avif(Image.new("RGB", (256, 256)))
+    units = medium[medium.index(b"mdat") + 4 :]
+    yield "too large", "too_many_pixels", large
+    yield "larger than it says", "too_many_pixels", said_to_be(large, 64, 64)
+    yield "smaller than it says", "too_many_pixels", said_to_be(small, 16_000, 16_000)
+    yield "of 4,000 frames", "too_many_pixels", with_pixels(medium, units, 4000)
+    yield "of 300,000 units", "undecodable", with_pixels(small, b"\x12\0", 300_000)
+    yield "of a frame in no sequence", "undecodable", with_pixels(small, b"\x32\x01\0", 1)
+    yield "of many items", "undecodable", small[:4] + b"ftypavif" + small[12:32] + (b"\0\0\0\x08free" * 200_000)
+    yield "cut", "truncated", small[:-5]
+    yield "item behind the end", "truncated", medium.replace(units, b"\0").replace(b"mdat", b"free")
+    yield "without a still picture", "undecodable", sequence.replace(b"meta", b"free", 1)
+    yield "of places without end", "undecodable", small.replace(b"iloc\0\0\0\0\x44\0", b"iloc\0\0\0\0\0\0")
+
+
+@pytest.mark.parametrize(("name", "reason", "data"), hostile_avifs(), ids=lambda value: str(value)[:40])
+def test_an_avif_is_bounded_before_it_is_decoded(
+    name: str, reason: str, data: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoder = AvifImagePlugin.AvifImageFile
+    monkeypatch.setattr(decoder, "load", lambda self: pytest.fail("decoded"))
+    if reason == "too_many_pixels":
+        monkeypatch.setattr(decoder, "_open", lambda self: pytest.fail("opened"))
+    assert format_of(data) is not None
+    for judge in judges():
+        with pytest.raises(ImageRejected) as rejection:
+            judge(data)
+        assert rejection.value.reason == reason
+
+
+def test_damaged_avifs_have_a_reason() -> None:
+    rng = random.Random(50)
+    sound = avif(Image.fromarray(np.dstack([COLOURS, HALF])), exif=b"Exif\0\0II*\0\x08\0\0\0\0\0", xmp=b"<x/>")
+    outcomes = set()
+    for _ in range(1000):
+        data = bytearray(sound)
+        for _ in range(rng.randint(1, 8)):
+            data[rng.randrange(8, len(data) if rng.random() < 0.5 else 400)] = rng.randrange(256)
+        try:
+            outcomes.add(decode_image(bytes(data)).mode)
+        except ImageRejected as rejection:
+            outcomes.add(rejection.reason)
+    assert outcomes <= {"RGB", "undecodable", "truncated", "too_many_pixels", "format_not_allowed", "transparent"}
+    assert {"RGB", "undecodable", "truncated"} <= outcomes
+
+
 # -- formats ----------------------------------------------------------------------------------------------------------
 
 
@@ -344,10 +452,11 @@ def test_frames_after_the_first_are_not_decoded() -> None:
     [
         *(
             (form.lower(), encoded(Image.new("RGB", (9, 7)), form))
-            for form in ("TIFF", "AVIF", "ICO", "PPM", "TGA", "QOI", "JPEG2000")
+            for form in ("TIFF", "ICO", "PPM", "TGA", "QOI", "JPEG2000")
         ),
         ("psd", b"8BPS" + bytes(40)),
         ("heic", b"\0\0\0\x18ftypheic" + bytes(40)),
+        ("heif", b"\0\0\0\x1cftypmif1" + bytes(4) + b"mif1heicmiaf" + bytes(40)),
         ("jxl", b"\xff\x0a" + bytes(40)),
         ("svg", b'<?xml version="1.0"?>\n<!-- drawn -->\n<svg xmlns="http://www.w3.org/2000/svg"/>'),
     ],

@@ -45,6 +45,13 @@ def jpeg_with_xmp(packet: bytes, **colour: tuple[int, int, int]) -> bytes:
     return with_segment(image("JPEG", **colour), b"http://ns.adobe.com/xap/1.0/\0" + packet)
 
 
+def avif_with_xmp(packet: bytes) -> bytes:
+    """An AVIF with an item of XMP."""
+    stream = io.BytesIO()
+    Image.new("RGB", (16, 16)).save(stream, "AVIF", xmp=packet)
+    return stream.getvalue()
+
+
 def png_with_chunk(name: bytes, content: bytes, length: int | None = None) -> bytes:
     """A PNG with a further chunk before its pixels."""
     png = image("PNG")

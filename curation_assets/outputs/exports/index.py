@@ -55,7 +55,7 @@ def export_index(subset: Subset, out: Path) -> Path:
 
     Columns of the index: key (`<sample_id>-0` …, as `export_webdataset` names entries), sample_id, tar (absolute path,
     or URL of an object), member, extension, offset and length of the image in the tar in bytes, sha256 of these bytes,
-    width, height, caption. Images are referred to as they are: GIF, BMP and 16-bit grey, too.
+    width, height, caption. Images are referred to as they are: GIF, BMP, AVIF and 16-bit grey, too.
     Samples whose image is missing or has another size are in missing.tsv. Raises ValueError as `exporting`.
     """
     with exporting(subset, out, "index") as export:

@@ -49,7 +49,7 @@ def export_webdataset(
     Keys are `<sample_id>-0` … `<sample_id>-(m-1)` for a sample of multiplicity m, as DataComp's resharder names them:
     the same sample has the same key in every export. The same subset gives the same bytes. Beside each tar lie
     img2dataset's table and `_stats.json`; `sizes.json` counts entries per tar (open_clip reads it).
-    GIF, BMP and 16-bit grey, which trainings leave out or misread, become PNG (`reencoded` in the manifest).
+    GIF, BMP, AVIF and 16-bit grey, which trainings leave out or misread, become PNG (`reencoded` in the manifest).
     Samples whose image is missing or no longer the one that was scored are listed in missing.tsv.
 
     `batches="concept"`: every `batch_size` consecutive entries are one batch, chosen by its concepts from
