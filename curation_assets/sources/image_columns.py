@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from curation_assets.sources.table_files import tables_of
 from curation_assets.sources.text_columns import COLUMN_NAMES, holds_text, text_column
-from curation_assets.stores.caption_text import MAX_TEXT_BYTES, caption_text
+from curation_assets.stores.caption_text import MAX_TEXT_BYTES, caption_of_file
 from curation_assets.stores.damaged_tables import read_sound_rows, schema_of
 from curation_assets.stores.image_files import PATH_REFUSED, has_image_files, image_names, locate, names_below
 from curation_assets.stores.image_formats import format_of
@@ -312,6 +312,6 @@ def caption_in(source: Path, name: str) -> tuple[str | None, str | None]:
     if path.stat().st_size > MAX_TEXT_BYTES:
         return None, "txt_too_long"
     try:
-        return caption_text(path.read_bytes().decode("utf-8")), None
+        return caption_of_file(path.read_bytes()), None
     except UnicodeDecodeError:
         return None, "txt_not_utf8"

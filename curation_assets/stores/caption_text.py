@@ -12,17 +12,21 @@ VISIBLE = (
 )
 _VISIBLE = re.compile(VISIBLE)
 _LINE_ENDS = "\r\n"
-_MARK = "\ufeff"  # a byte order mark, which editors of Windows put before a text
 
 
 def caption_text(text: str) -> str:
-    """The caption as every container gives it: without a byte order mark before it and line ends after it."""
-    return text.removeprefix(_MARK).rstrip(_LINE_ENDS)
+    """The caption as every container gives it: without line ends after it. U+FEFF inside a value belongs to it."""
+    return text.rstrip(_LINE_ENDS)
+
+
+def caption_of_file(data: bytes) -> str:
+    """The caption of a text file, which may begin with a byte order mark. Raises UnicodeDecodeError."""
+    return caption_text(data.decode("utf-8-sig"))
 
 
 def caption_texts(texts: pl.Expr) -> pl.Expr:
     """`caption_text` of a column."""
-    return texts.str.strip_prefix(_MARK).str.strip_chars_end(_LINE_ENDS)
+    return texts.str.strip_chars_end(_LINE_ENDS)
 
 
 def is_blank(text: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from curation_assets.stores.caption_text import MAX_TEXT_BYTES, caption_text
+from curation_assets.stores.caption_text import MAX_TEXT_BYTES, caption_of_file
 from curation_assets.stores.image_formats import IMAGE_EXTENSIONS, TRAINING_EXTENSIONS
 from curation_assets.stores.images import MIB, ImageRejected, TarIndex, printable, tar_index
 from curation_assets.stores.objects import object_home
@@ -195,7 +195,7 @@ def text_of(index: TarIndex, member: str | None) -> tuple[str | None, str | None
     if index.members[member].size > MAX_TEXT_BYTES:
         return None, "txt_too_long"
     try:
-        return caption_text(index.read(member).decode("utf-8")), None
+        return caption_of_file(index.read(member)), None
     except ImageRejected:
         return None, "txt_truncated"
     except UnicodeDecodeError:

@@ -387,10 +387,38 @@ def test_what_shows_nothing_is_blank(text: str) -> None:
     assert not is_blank(text + "é")
 
 
-MARKED = b"\xef\xbb\xbfa dog\r\n"
+MARK = "\ufeff"
+MARKED = f"{MARK}a dog\r\n".encode()
 
 
-def test_a_caption_is_one_text_in_every_container(tmp_path: Path, settings: Settings) -> None:
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_byte_order_mark_is_one_at_the_beginning_of_a_file_alone(tmp_path: Path, name: str) -> None:
+    captions = [f"{MARK}a dog", f"a{MARK}cat", f"{MARK}{MARK}a bird"]
+    data = WRITERS[name](table(captions))
+    is_text = table_suffix(Path(name)) != ".parquet"
+    assert not data.startswith(MARKED[:3])
+    for content in (data, MARKED[:3] + data) if is_text else (data,):
+        read = rows_of_split(tmp_path, name, content)
+        assert read.drop("sample_id").rows() == [(u, c, None) for u, c in zip(URLS, captions, strict=False)]
+
+
+def test_marks_of_lists_and_of_tars(tmp_path: Path, settings: Settings) -> None:
+    captions = [f"{MARK}a dog", "a cat", f"{MARK}a bird"]
+    for mark in ("", MARK):
+        (tmp_path / "list.txt").write_text("\n".join([mark + "a fish", *captions]), encoding="utf-8")
+        (tmp_path / "bare.csv").write_text("\n".join([mark + "a fish", *captions]), encoding="utf-8")
+        assert read_captions(tmp_path / "list.txt")["caption"].to_list() == ["a fish", *captions]
+        bare = read_sound_rows(tmp_path / "bare.csv", text=TextFormat(has_header=False))
+        assert bare["column_0"].to_list() == ["a fish", *captions]
+    members = {"0.png": PIXELS, "0.txt": f"{MARK}{MARK}a dog\n".encode()}
+    members |= {"1.png": PIXELS, "1.json": MARK.encode() + json.dumps({"caption": f"{MARK}a cat"}).encode()}
+    (tmp_path / "tars").mkdir()
+    (tmp_path / "tars" / "0.tar").write_bytes(tar_bytes(members))
+    rows = register_shard(add_pool(settings, "marks", tmp_path / "tars"), "marks-000000", settings)
+    assert rows["caption"].to_list() == [f"{MARK}a dog", f"{MARK}a cat"]
+
+
+def test_a_text_file_has_a_mark_and_a_value_has_none(tmp_path: Path, settings: Settings) -> None:
     beside, tars, cells = (tmp_path / name for name in ("beside", "tars", "cells"))
     for folder in (beside, tars, cells):
         folder.mkdir()
@@ -404,8 +432,8 @@ def test_a_caption_is_one_text_in_every_container(tmp_path: Path, settings: Sett
         register_shard(add_pool(settings, f"p{number}", source), f"p{number}-000000", settings).row(0, named=True)
         for number, source in enumerate((beside, tars, cells, tmp_path / "inside.parquet"))
     ]
-    assert [row["caption"] for row in rows] == ["a dog"] * 4
-    assert len({row["sample_id"] for row in rows}) == 1
+    assert [row["caption"] for row in rows] == ["a dog", "a dog", f"{MARK}a dog", f"{MARK}a dog"]
+    assert len({row["sample_id"] for row in rows}) == 2
     assert read_captions(tars)["caption"].to_list() == ["a dog"]
 
 
