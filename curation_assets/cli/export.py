@@ -131,5 +131,5 @@ def _show_written(out: Path) -> None:
     size = sum(path.stat().st_size for path in files)
     show(f"{len(files)} files, {size:,} bytes in {out}; see {MANIFEST}")
     if (out / MISSING).is_file():
-        lost = len((out / MISSING).read_text().splitlines()) - 1
+        lost = (out / MISSING).read_bytes().count(b"\n") - 1
         warn(f"{lost} samples are missing: {out / MISSING} names them and the reasons")

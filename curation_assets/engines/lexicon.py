@@ -12,6 +12,7 @@ from wordfreq import zipf_frequency
 from curation_assets.core.roles import ModelIdentity
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import PACKAGE_MODELS, ModelAddress, local_folder
+from curation_assets.stores.text_tables import each_line
 
 WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 
@@ -58,8 +59,7 @@ def read_word_list(path: Path) -> frozenset[str]:
 
     Raises ValueError for a file without any.
     """
-    lines = path.read_text(encoding="utf-8").splitlines()
-    entries = frozenset(" ".join(word.lower() for word in WORD.findall(line)) for line in lines) - {""}
+    entries = frozenset(" ".join(word.lower() for word in WORD.findall(line)) for line in each_line(path)) - {""}
     if not entries:
         raise ValueError(f"{path}: expected one word or phrase a line, got none")
     return entries

@@ -119,10 +119,10 @@ def read_bank(file: Path, sha256: str) -> list[str]:
             f"{file}: the card expects sha256 {sha256[:12]}, got {got[:12]}; install the package, or make the bank, "
             "again"
         )
-    captions = unpacked(file).decode().splitlines()
-    if not captions:
+    text = unpacked(file).decode().removesuffix("\n")
+    if not text:
         raise ValueError(f"{file}: expected one caption a line, got none")
-    return captions
+    return text.split("\n")  # vectors lie in the order of these lines, and no other character ends one
 
 
 def _vectors(folder: Path, card: dict[str, str], encoder: ImageTextEncoder, captions: list[str]) -> np.ndarray:

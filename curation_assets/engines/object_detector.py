@@ -21,6 +21,7 @@ from curation_assets.core.roles import Detection, ImageTextEncoder, ModelIdentit
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import local_folder
 from curation_assets.engines.batches import chunks, quiet_loading
+from curation_assets.stores.text_tables import each_line
 
 #: What the detector of the Visual Genome features keeps (formulas.md §8.2): boxes from .2 on, at most 100.
 THRESHOLD, MAX_BOXES = 0.2, 100
@@ -209,8 +210,8 @@ def load(request: EngineRequest) -> ObjectDetector:
                 request.identity,
             )
         )
-        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
-        return ZeroShotLabels(request.identity, encoder, [line for line in lines if line], request.settings)
+        labels = [line.strip() for line in each_line(path) if line.strip()]
+        return ZeroShotLabels(request.identity, encoder, labels, request.settings)
     quiet_loading()
     if "tower" in request.companions:
         tower = local_folder(request.companions["tower"])

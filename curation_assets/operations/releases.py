@@ -319,7 +319,7 @@ def _differing_files(release: Release, replayed: Path) -> list[str]:
     folder, ledger = release.folder, release.ledger
     policy, cut, profile, _ = ledger_facts(ledger)
     npy = np.load(folder / SUBSET_NPY, mmap_mode="r", allow_pickle=False)
-    manifests = [Manifest.from_json(line) for line in (folder / MANIFESTS).read_text(encoding="utf-8").splitlines()]
+    manifests = [Manifest.from_json(line.decode()) for line in (folder / MANIFESTS).read_bytes().splitlines()]
     models = {(manifest.asset, model["address"], model.get("weights_sha256")) for manifest in manifests
               for model in manifest.models}  # fmt: skip
     versions = read_parquet(folder / VERSIONS / "versions.parquet", columns=["version_id"])["version_id"]

@@ -154,12 +154,17 @@ def _read_references(
     return references, file_names
 
 
+def karpathy_splits(split: str) -> tuple[str, ...]:
+    """The splits of Karpathy's files that one is made of: COCO's train has his restval, too."""
+    return ("train", "restval") if split == "train" else (split,)
+
+
 def _karpathy(
     images: list[Any], path: Path, wanted: Collection[str], split: str
 ) -> tuple[list[tuple[str, str]], dict[str, str]]:
     """Rows and file names of one split, images named as the hypotheses name them."""
     splits = sorted({str(image.get("split")) for image in images if isinstance(image, dict)})
-    chosen = [image for image in images if isinstance(image, dict) and image.get("split") == split]
+    chosen = [image for image in images if isinstance(image, dict) and image.get("split") in karpathy_splits(split)]
     if not chosen:
         raise ValueError(f"{path} has no split {split!r}; its splits: {', '.join(splits)}; choose one with --split")
     field = max(_KARPATHY_IDS, key=lambda name: sum(str(image.get(name)) in wanted for image in chosen))

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from curation_assets.evaluation.sets.read_set import EvaluationImage, load_image, read_evaluation_set
+from curation_assets.stores.caption_files import read_caption_pairs
 from curation_assets.stores.images import ImageLimits, ImageRejected
+from curation_assets.world.bank.captions import bank_captions
 from tests.support.evaluation_folders import (
     jpeg,
     write_coco_captions,
@@ -35,6 +37,20 @@ def test_karpathys_coco_has_five_captions_per_image_of_the_test_split(tmp_path: 
     assert read_evaluation_set(tmp_path, split="train").images[0].image_id == "8"
     limited = read_evaluation_set(tmp_path, limit=1)
     assert (len(limited.images), limited.left_out["over_limit"]) == (1, 1)
+
+
+def test_karpathys_train_has_restval(tmp_path: Path) -> None:
+    entries = [
+        {"filename": f"{n}.jpg", "split": split, "cocoid": n, "sentences": [{"raw": f"caption {n}"}]}
+        for n, split in enumerate(("test", "train", "restval", "val"))
+    ]
+    for number in range(4):
+        write_jpeg(tmp_path / "images" / f"{number}.jpg", number)
+    file = write_json(tmp_path / "dataset_coco.json", {"dataset": "coco", "images": entries})
+    for split, ids in (("train", ["1", "2"]), ("restval", ["2"]), ("test", ["0"])):
+        assert [image.image_id for image in read_evaluation_set(tmp_path, split=split).images] == ids
+        hypotheses = write_json(tmp_path / "h.json", [{"image_id": int(one), "caption": "a dog"} for one in ids])
+        assert read_caption_pairs(hypotheses, file, split=split).references == [[f"caption {one}"] for one in ids]
 
 
 def test_karpathys_flickr_lies_beside_its_images(tmp_path: Path) -> None:
@@ -142,6 +158,47 @@ def test_folders_of_classes_take_names_from_the_folders_or_a_list(tmp_path: Path
     assert named.sha256 != found.sha256
 
 
+NAMES = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven"]
+
+
+@pytest.mark.parametrize("width", [1, 3])
+def test_folders_named_by_numbers_are_indices_of_the_list(tmp_path: Path, width: int) -> None:
+    """In the order of texts 10 and 11 come before 2: names by position gave nine of twelve classes another's name."""
+    there = [number for number in range(12) if number != 5]  # a class of which the split has no image
+    for number in there:
+        write_jpeg(tmp_path / f"{number:0{width}d}" / "1.jpg", number)
+    index = {number: [f"n{number:08d}", name] for number, name in enumerate(NAMES)}
+    for file, text in (("imagenet_class_index.json", json.dumps(index)), ("classnames.txt", "\n".join(NAMES) + "\n\n")):
+        (tmp_path / file).write_text(text)
+        found = read_evaluation_set(tmp_path)
+        named = [(int(image.image_id.partition("/")[0]), found.class_names[image.label or 0]) for image in found.images]
+        assert sorted(named) == [(number, NAMES[number]) for number in there]
+    assert len(found.class_names) == 12
+    write_jpeg(tmp_path / "12" / "1.jpg")
+    with pytest.raises(ValueError, match="names 12 classes, and the folders are the numbers 0 to 12: expected numbers"):
+        read_evaluation_set(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["numbers", "folders", "tars"])
+def test_a_list_of_class_names_keeps_its_lines_or_is_refused(tmp_path: Path, kind: str) -> None:
+    if kind == "tars":
+        files = {f"s{n}.{end}": data for n in range(4) for end, data in (("jpg", jpeg(n)), ("cls", b"%d" % n))}
+        write_tar(tmp_path / "0.tar", files)
+    else:
+        for number, name in enumerate("abcd"):
+            write_jpeg(tmp_path / (str(number) if kind == "numbers" else name) / "1.jpg", number)
+    path = tmp_path / "classnames.txt"
+    path.write_text("missile\nkite\nmissile\ndog\n\n")
+    assert read_evaluation_set(tmp_path).class_names == ("missile", "kite", "missile", "dog")  # as ImageNet's 657, 744
+    path.write_text("missile\n\nkite\nboat\ndog\n")
+    with pytest.raises(ValueError, match=r"classnames.txt, line 2 is blank"):
+        read_evaluation_set(tmp_path)
+    path.write_text("missile\nkite\nkite\nboat\ndog\n")
+    sentence = "names 5 classes, and there are 4" if kind == "folders" else "'kite' on lines 2 and 3, and 5 lines for"
+    with pytest.raises(ValueError, match=sentence):
+        read_evaluation_set(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [
@@ -189,6 +246,20 @@ def test_tars_of_img2dataset_have_one_caption_or_a_list(tmp_path: Path) -> None:
     assert found.left_out == {"caption_blank": 1, "missing_image": 1, "no_caption": 1}
     assert load_image(found.images[1]).size == (48, 32)
     assert read_evaluation_set(tmp_path / "00000.tar").images == found.images
+
+
+@pytest.mark.parametrize("mark", ["\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\x1c", "\r"])
+def test_line_feeds_alone_end_a_caption(tmp_path: Path, mark: str) -> None:
+    captions = (f"a dog{mark}that runs", f"a{mark}pet")
+    text = "\n".join(captions)
+    write_tar(tmp_path / "tars" / "0.tar", {"a.jpg": jpeg(0), "a.txt": text.replace("\n", "\r\n").encode()})
+    write_jpeg(tmp_path / "flickr" / "1.jpg")
+    lines = "".join(f"1.jpg#{number}\t{caption}\n" for number, caption in enumerate(captions))
+    (tmp_path / "flickr" / "Flickr8k.token.txt").write_text(lines, encoding="utf-8", newline="")
+    (tmp_path / "bank.txt").write_text(text, encoding="utf-8", newline="")
+    for folder in ("tars", "flickr"):
+        assert read_evaluation_set(tmp_path / folder).images[0].captions == captions
+    assert set(bank_captions(tmp_path / "bank.txt")) == set(captions)
 
 
 def test_tars_of_clip_benchmark_have_captions_by_line_or_classes(tmp_path: Path) -> None:
@@ -291,11 +362,21 @@ def _karpathy_of(filename: str) -> Callable[[Path], None]:
         (_karpathy_of("link.jpg"), "image_path_refused 1"),
         (_karpathy_of("/etc/passwd"), "image_path_refused 1"),
         (lambda root: (root / "captions.txt").write_text("one caption a line\n"), "expected lines NAME#0<tab>CAPTION"),
-        (lambda root: (root / "captions.txt").write_bytes(b"image,caption\n1.jpg,\xff\n"), "as UTF-8"),
+        (lambda root: (root / "captions.txt").write_bytes(b"image,caption\n1.jpg,\xff\n"), "is not UTF-8"),
         (lambda root: write_tar(root / "0.tar", {"a.txt": b"a dog"}), "missing_image 1; the tars hold none"),
         (
+            lambda root: [write_jpeg(root / "1.jpg"), (root / "x.csv").write_text("file_name,words\n1.jpg,a\n")],
+            r"x.csv has the columns \['file_name', 'words'\]; expected one of .*'caption'.*: rename yours",
+        ),
+        (
+            lambda root: write_json(root / "coco_dataset.json", {"images": []}),
+            "nearest: Karpathy's dataset_coco.json, .* All: Karpathy's",
+        ),
+        (lambda root: write_jpeg(root / "1.jpg"), "nearest: a csv, tsv, jsonl or parquet that names images"),
+        (lambda root: write_jpeg(root / "dog" / "1.jpg"), r"nearest: ImageNet's folders, CLASS/\*.jpg"),
+        (
             lambda root: [write_coco_captions(root / f"captions_{name}.json", {1: "1.jpg"}, 1) for name in "ab"],
-            "captions of several splits: a, b; name one with split",
+            "captions of several splits: a, b; name one with --split",
         ),
         (
             lambda root: [
@@ -329,7 +410,7 @@ def test_an_absent_folder_a_split_and_numbers_below_one_are_refused(tmp_path: Pa
     write_karpathy_coco(tmp_path)
     with pytest.raises(ValueError, match="has no split 'val'; it has test, train"):
         read_evaluation_set(tmp_path, split="val")
-    with pytest.raises(ValueError, match="limit must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="--limit must be at least 1, got 0"):
         read_evaluation_set(tmp_path, limit=0)
 
 

@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,14 @@ import polars as pl
 
 from curation_assets.evaluation.sets.images import EvaluationImage
 from curation_assets.sources import image_columns
+from curation_assets.stores.caption_files import karpathy_splits
+from curation_assets.stores.damaged_tables import schema_of
 from curation_assets.stores.image_files import NOT_FOUND, image_names, locate
 from curation_assets.stores.image_formats import IMAGE_SUFFIXES
 from curation_assets.stores.images import tar_index
 from curation_assets.stores.tar_samples import find_tars, json_of, members_by_key, sample_keys, text_of
 from curation_assets.stores.text_format import table_suffix
-from curation_assets.stores.text_tables import read_lines, read_rows
+from curation_assets.stores.text_tables import each_line, read_lines, read_rows
 
 MAX_JSON_BYTES = 2**30  # dataset_coco.json has 144 MB
 #: Folders that hold a split, and are no class: val, val2014, test.
@@ -118,13 +121,13 @@ def _chosen_split(split: str | None, there: Iterable[str], default: str, path: P
     names = sorted(set(there))
     chosen = split or default
     if chosen not in names:
-        raise ValueError(f"{path} has no split {chosen!r}; it has {', '.join(names) or 'none'}: name one with split")
+        raise ValueError(f"{path} has no split {chosen!r}; it has {', '.join(names) or 'none'}: name one with --split")
     return chosen
 
 
 def _no_split(split: str | None, path: Path) -> None:
     if split is not None:
-        raise ValueError(f"{path} is not cut into splits, got split {split!r}; leave it out")
+        raise ValueError(f"{path} is not cut into splits, got {split!r}; leave --split out")
 
 
 # -- JSON of captions -------------------------------------------------------------------------------------------------
@@ -133,7 +136,8 @@ def _no_split(split: str | None, path: Path) -> None:
 def read_karpathy(root: Path, split: str | None, given: Path | None = None) -> ReadSet | None:
     """Karpathy's `dataset_coco.json`, `dataset_flickr30k.json`, `dataset_flickr8k.json`, with the images.
 
-    His archive holds all three: `given` decides. Raises ValueError where several lie there and none of them is given.
+    His archive holds all three: `given` decides. COCO's split train is his train and restval. Raises ValueError where
+    several lie there and none of them is given.
     """
     patterns = ("dataset_*.json", "dataset.json", "annotations/dataset_*.json", "*/dataset_*.json")
     path = given or _first_file(root, patterns)
@@ -148,7 +152,7 @@ def read_karpathy(root: Path, split: str | None, given: Path | None = None) -> R
     chosen = _chosen_split(split, (entry["split"] for entry in entries), "test", path)
     finder = _Finder(root, ("", "images", "train2014", "val2014", *FLICKR_FOLDERS))
     images = []
-    for entry in (entry for entry in entries if entry["split"] == chosen):
+    for entry in (entry for entry in entries if entry["split"] in karpathy_splits(chosen)):
         name = entry["filename"]
         folder = entry.get("filepath")
         file = finder.find(f"{folder}/{name}" if isinstance(folder, str) and folder else name)
@@ -188,7 +192,7 @@ def read_coco(root: Path, split: str | None) -> ReadSet | None:
         return None
     evaluated = [name for name in files if name.startswith("val")]
     if split is None and len(files) > 1 and len(evaluated) != 1:
-        raise ValueError(f"{root} has captions of several splits: {', '.join(sorted(files))}; name one with split")
+        raise ValueError(f"{root} has captions of several splits: {', '.join(sorted(files))}; name one with --split")
     chosen = _chosen_split(split, files, (evaluated or list(files))[0], root)
     images, finder = _coco_images(root, files[chosen], (chosen, f"images/{chosen}", "images", ""))
     return ReadSet(f"coco_{chosen}", "coco_captions", images, finder.looked_in, 5, left_out=finder.left_out)
@@ -228,8 +232,8 @@ def read_flickr(root: Path, split: str | None) -> ReadSet | None:
     try:
         for name, caption in _flickr_rows(path):
             captions.setdefault(name, []).append(caption)
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{path} cannot be read as UTF-8 text: {error}") from error
+    except csv.Error as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
     finder = _Finder(root, FLICKR_FOLDERS)
     listed, chosen = _listed_names(root, split)
     if listed is not None:
@@ -250,28 +254,28 @@ def read_flickr(root: Path, split: str | None) -> ReadSet | None:
 
 def _flickr_rows(path: Path) -> Iterator[tuple[str, str]]:
     """(image file, caption) of each line: `NAME#0<tab>CAPTION`, or a table with a header, by comma or by |."""
-    with path.open(encoding="utf-8", newline="") as stream:
-        first = stream.readline()
-        stream.seek(0)
-        if "\t" in first:
-            for number, line in enumerate(stream, 1):
-                name, tab, caption = line.rstrip("\r\n").partition("\t")
-                if line.strip() and not tab:
-                    raise ValueError(f"{path}, line {number}: expected NAME#0, a tab and a caption, got {line[:60]!r}")
-                if tab:
-                    yield name.partition("#")[0], caption
-            return
-        is_bars = "|" in first
-        rows = (line.rstrip("\r\n").split("|") for line in stream) if is_bars else csv.reader(stream)
-        header = [cell.strip().lower() for cell in next(iter(rows), [])]
-        if len(header) < 2 or header[0] not in ("image", "image_name"):
-            raise ValueError(
-                f"{path}: expected lines NAME#0<tab>CAPTION or a header image,caption; its first line is {first[:60]!r}"
-            )
-        separator = "|" if is_bars else ","
-        for row in rows:
-            if len(row) >= len(header):  # a caption with the separator in it is the last column
-                yield row[0].strip(), separator.join(row[len(header) - 1 :]).strip()
+    lines = each_line(path)
+    first = next(lines, "")
+    lines = chain([first], lines)
+    if "\t" in first:
+        for number, line in enumerate(lines, 1):
+            name, tab, caption = line.partition("\t")
+            if line.strip() and not tab:
+                raise ValueError(f"{path}, line {number}: expected NAME#0, a tab and a caption, got {line[:60]!r}")
+            if tab:
+                yield name.partition("#")[0], caption
+        return
+    is_bars = "|" in first
+    rows = (line.split("|") for line in lines) if is_bars else csv.reader(f"{line}\n" for line in lines)
+    header = [cell.strip().lower() for cell in next(iter(rows), [])]
+    if len(header) < 2 or header[0] not in ("image", "image_name"):
+        raise ValueError(
+            f"{path}: expected lines NAME#0<tab>CAPTION or a header image,caption; its first line is {first[:60]!r}"
+        )
+    separator = "|" if is_bars else ","
+    for row in rows:
+        if len(row) >= len(header):  # a caption with the separator in it is the last column
+            yield row[0].strip(), separator.join(row[len(header) - 1 :]).strip()
 
 
 def _listed_names(root: Path, split: str | None) -> tuple[list[str] | None, str | None]:
@@ -317,7 +321,7 @@ def tar_set(root: Path, tars: Sequence[Path], name: str) -> ReadSet:
     read = [image for tar in tars for image in _tar_images(root, tar, left_out)]
     if len(tars) > 1 and len({image.image_id for image in read}) < len(read):  # keys that begin anew in each tar
         read = [_renamed(image, f"{Path(str(image.tar)).stem}/{image.image_id}") for image in read]
-    class_names = tuple(_name_lines(root / "classnames.txt"))
+    class_names = _class_list(root / "classnames.txt")
     is_labelled = any(image.label is not None for image in read)
     if is_labelled:
         _check_labels(read, class_names, root / "classnames.txt")
@@ -357,7 +361,9 @@ def _tar_images(root: Path, tar: Path, left_out: Counter[str]) -> Iterator[Evalu
         if isinstance(listed, list) and listed:
             captions = tuple(caption for caption in listed if isinstance(caption, str))
         elif text is not None:
-            captions = tuple(text.splitlines()) if sample.meta is None else (text,)
+            # no other character ends a line: U+2028 and form feeds stand inside of captions
+            lines = text.split("\n") if sample.meta is None else [text]
+            captions = tuple(line.removesuffix("\r") for line in lines)
         elif reason not in (None, "missing_txt"):
             left_out[f"caption_{reason}"] += 1
         label = None
@@ -380,16 +386,30 @@ def _check_labels(images: Sequence[EvaluationImage], class_names: Sequence[str],
         raise ValueError(f"the tars hold labels and {path} is absent; write one class name a line, in order of labels")
     if highest >= len(class_names):
         raise ValueError(f"{path} names {len(class_names)} classes, and label {highest} occurs: it is another set's")
+    _check_doubled(class_names, highest, path)
+
+
+def _check_doubled(class_names: Sequence[str], highest: int, path: Path) -> None:
+    """A name on two lines is one of two classes (ImageNet's list has some), or shifts all that follow: the number of
+    labels tells. Raises ValueError."""
+    doubled = [name for name, count in Counter(class_names).items() if count > 1]
+    if doubled and len(class_names) != highest + 1:
+        lines = [number for number, name in enumerate(class_names, start=1) if name == doubled[0]]
+        raise ValueError(
+            f"{path} has {doubled[0]!r} on lines {' and '.join(map(str, lines))}, and {len(class_names)} lines for the "
+            f"labels 0 to {highest}: expected one line per label"
+        )
 
 
 # -- folders of classes -----------------------------------------------------------------------------------------------
 
 
 def read_class_folders(root: Path, split: str | None) -> ReadSet | None:
-    """ImageNet's folders: one per class, at the top or below a folder per split. Labels count them in sorted order.
+    """ImageNet's folders: one per class, at the top or below a folder per split. Labels count them in sorted order;
+    where all are named by numbers and a list names the classes, the numbers are the labels, from 0.
 
     Class names: classnames.txt (one a line, in that order), LOC_synset_mapping.txt, words.txt or
-    imagenet_class_index.json (WordNet id → name), else the names of the folders.
+    imagenet_class_index.json (WordNet id, or number → name), else the names of the folders.
     """
     if _table_names_images(root):
         return None
@@ -405,10 +425,10 @@ def read_class_folders(root: Path, split: str | None) -> ReadSet | None:
     classes = _class_folders(base)
     if not classes:
         return None
-    class_names = _class_names(classes, (base, root))
+    labels, class_names = _labels(classes, (base, root))
     left_out: Counter[str] = Counter()
     images = []
-    for label, name in enumerate(classes):
+    for label, name in zip(labels, classes, strict=True):
         for file in image_names(base / name):
             path, reason = locate(root, (base / name / file).relative_to(root).as_posix())
             if path is None:
@@ -456,43 +476,72 @@ def _name_lines(path: Path) -> list[str]:
     return [line.strip() for line in read_lines(path) if line.strip()] if path.is_file() else []
 
 
-def _class_names(classes: Sequence[str], places: Sequence[Path]) -> tuple[str, ...]:
-    """A name per class folder. Raises ValueError for WordNet ids without a list of names, and for a list that does not
-    fit."""
+def _class_list(path: Path) -> tuple[str, ...]:
+    """The lines of a list of class names; none without a file. Raises ValueError for a blank one: what follows would be
+    named wrongly without it."""
+    lines = [line.strip() for line in read_lines(path)] if path.is_file() else []
+    while lines and not lines[-1]:
+        lines.pop()
+    if "" in lines:
+        raise ValueError(f"{path}, line {lines.index('') + 1} is blank: expected the name of a class on every line")
+    return tuple(lines)
+
+
+def _labels(classes: Sequence[str], places: Sequence[Path]) -> tuple[list[int], tuple[str, ...]]:
+    """(label of each class folder, name of each label). Raises ValueError for WordNet ids without a list of names, and
+    for a list that does not fit."""
+    in_order = list(range(len(classes)))
+    is_numbered = all(re.fullmatch(r"[0-9]{1,6}", name) for name in classes)
     for place in places:
-        lines = _name_lines(place / "classnames.txt")
+        path, lines = place / "classnames.txt", _class_list(place / "classnames.txt")
+        if lines and is_numbered:
+            return _numbered(classes, lines, path), lines
         if lines and len(lines) != len(classes):
             raise ValueError(
-                f"{place / 'classnames.txt'} names {len(lines)} classes, and there are {len(classes)} folders of "
+                f"{path} names {len(lines)} classes, and there are {len(classes)} folders of "
                 "classes: expected one name a line, in the sorted order of the folders"
             )
         if lines:
-            return tuple(lines)
+            return in_order, lines
     for place in places:
-        names = _wnid_names(place)
+        names = _listed_classes(place, is_numbered=is_numbered)
         if names:
-            unnamed = [name for name in classes if name not in names]
+            keys = [str(int(name)) if is_numbered else name for name in classes]
+            unnamed = [name for name, key in zip(classes, keys, strict=True) if key not in names]
             if unnamed:
-                raise ValueError(f"{place}: the list of WordNet ids does not name {unnamed[:5]} ({len(unnamed)} lack)")
-            return tuple(names[name] for name in classes)
+                raise ValueError(f"{place}: the list of classes does not name {unnamed[:5]} ({len(unnamed)} lack)")
+            return in_order, tuple(names[key] for key in keys)
     if any(WNID.fullmatch(name) for name in classes):
         raise ValueError(
             f"{places[0]}: the folders are WordNet ids such as {classes[0]}, which no text encoder understands; put "
             "classnames.txt (one name a line, in the sorted order of the folders), LOC_synset_mapping.txt or "
             "imagenet_class_index.json beside them"
         )
-    return tuple(name.replace("_", " ") for name in classes)
+    return in_order, tuple(name.replace("_", " ") for name in classes)
 
 
-def _wnid_names(place: Path) -> dict[str, str]:
-    """WordNet id → first name, of the lists that come with ImageNet; empty without one."""
+def _numbered(classes: Sequence[str], class_names: Sequence[str], path: Path) -> list[int]:
+    """Folders named by numbers: 10 comes before 2 in sorted order, and line 11 of the list is its name."""
+    labels = [int(name) for name in classes]
+    if len(set(labels)) < len(labels) or max(labels) >= len(class_names):
+        raise ValueError(
+            f"{path} names {len(class_names)} classes, and the folders are the numbers {min(labels)} to {max(labels)}: "
+            "expected numbers that count the lines from 0, each once; rename the folders, or name them by their classes"
+        )
+    _check_doubled(class_names, max(labels), path)
+    return labels
+
+
+def _listed_classes(place: Path, *, is_numbered: bool) -> dict[str, str]:
+    """WordNet id, or number (`is_numbered`) → first name, of the lists that come with ImageNet; empty without one."""
     index = place / "imagenet_class_index.json"
     if index.is_file():
         content = _read_json(index)
         pairs = list(content.values()) if isinstance(content, dict) else []
         if not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
             raise ValueError(f'{index}: expected {{"0": ["n01440764", "tench"], …}}')
-        return {str(wnid): str(name).replace("_", " ") for wnid, name in pairs}
+        named = {str(key): [str(cell) for cell in pair] for key, pair in content.items()}
+        return {number if is_numbered else wnid: name.replace("_", " ") for number, (wnid, name) in named.items()}
     names = {}
     for file in ("LOC_synset_mapping.txt", "words.txt"):
         for line in _name_lines(place / file):
@@ -521,7 +570,16 @@ def read_image_table(root: Path, split: str | None) -> ReadSet | None:
     """A pool's folder: a csv, tsv, jsonl or parquet that names images (a row per caption, or lists of captions); or
     KEY.jpg with KEY.txt. A column `split` is respected."""
     has_table = any(table_suffix(path) and path.is_file() for path in root.iterdir())
-    columns = image_columns.detect_images(root) if has_table or _has_texts(root) else None
+    try:
+        columns = image_columns.detect_images(root) if has_table or _has_texts(root) else None
+    except ValueError as error:  # it names options of `curate pool add`, which an evaluation does not have
+        if not has_table:
+            raise
+        table = image_columns.tables_in(root)[0]
+        raise ValueError(
+            f"{table} has the columns {list(schema_of(table))}; expected one of {list(image_columns.FILE_NAMES)} with "
+            f"names of images in {root}, and one of {list(image_columns.CAPTION_NAMES)}: rename yours"
+        ) from error
     if columns is None:
         return None
     if columns.image is None:

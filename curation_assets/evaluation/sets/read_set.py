@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from difflib import get_close_matches
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -9,13 +10,20 @@ from curation_assets.evaluation.sets.images import EvaluationImage, EvaluationSe
 from curation_assets.evaluation.sets.layouts import (
     LAYOUTS,
     TOKEN_FILES,
+    Reader,
     ReadSet,
+    read_class_folders,
     read_coco,
     read_flickr,
+    read_image_table,
     read_karpathy,
+    read_nocaps,
+    read_tars,
     tar_set,
 )
 from curation_assets.stores.image_files import PATH_REFUSED
+from curation_assets.stores.image_formats import IMAGE_SUFFIXES
+from curation_assets.stores.text_format import table_suffix
 
 __all__ = ["EvaluationImage", "EvaluationSet", "load_image", "read_evaluation_set"]
 
@@ -36,6 +44,7 @@ def read_evaluation_set(
     """
     for name, number in (("limit", limit), ("captions_per_image", captions_per_image)):
         if number is not None and number < 1:
+            name = "--" + name.replace("_", "-")
             raise ValueError(f"{name} must be at least 1, got {number}; leave it out for all")
     path = Path(path).absolute()
     if not path.exists():
@@ -87,12 +96,34 @@ def _read(path: Path, split: str | None) -> ReadSet:
         read = reader(folder, split)
         if read is not None:
             return read
+    nearest = _nearest(folder)
     there = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith("."))
     more = f" and {len(there) - LISTED} more" if len(there) > LISTED else ""
     raise ValueError(
         f"{folder} is no evaluation set that we know; it holds {', '.join(there[:LISTED]) or 'nothing'}{more}; "
-        f"expected one of: {'; '.join(LAYOUTS.values())}"
+        + (f"nearest: {LAYOUTS[nearest]}. All: " if nearest else "expected one of: ")
+        + "; ".join(LAYOUTS.values())
     )
+
+
+def _nearest(folder: Path) -> Reader | None:
+    """The layout that a folder is likely meant to be, by the names and images in it."""
+    files = {
+        "dataset_coco.json": read_karpathy,
+        "nocaps_val_4500_captions.json": read_nocaps,
+        "captions_val2017.json": read_coco,
+        **dict.fromkeys(TOKEN_FILES, read_flickr),
+    }
+    entries = [entry for place in (folder, folder / "annotations") if place.is_dir() for entry in place.iterdir()]
+    names = [entry.name for entry in entries if entry.is_file()]
+    close = [known for name in names for known in get_close_matches(name.lower(), files, 1)]
+    if close:
+        return files[close[0]]
+    if any(".tar" in name or name.endswith(".tgz") for name in names):
+        return read_tars
+    if any(table_suffix(Path(name)) or Path(name).suffix.lower() in IMAGE_SUFFIXES for name in names):
+        return read_image_table
+    return read_class_folders if any(entry.is_dir() for entry in entries) else None
 
 
 def _known(read: ReadSet | None) -> ReadSet:

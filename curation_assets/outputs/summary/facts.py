@@ -96,8 +96,7 @@ class Facts:
     @cached_property
     def manifests(self) -> list[dict[str, Any]]:
         """Manifests of the tables upstream, inputs first."""
-        lines = (self.release.folder / MANIFESTS_FILE).read_text(encoding="utf-8").splitlines()
-        return [json.loads(line) for line in lines]
+        return [json.loads(line) for line in (self.release.folder / MANIFESTS_FILE).read_bytes().splitlines()]
 
     @property
     def about(self) -> Mapping[str, Any]:

@@ -34,7 +34,7 @@ def _embedded() -> tuple[str, ...]:
 def _of_file(file: Path, stamp: tuple[int, int]) -> tuple[str, ...]:
     """`stamp` (size, modification time) identifies the version of a file."""
     try:
-        lines = file.read_text(encoding="utf-8-sig").splitlines()
+        lines = file.read_bytes().decode("utf-8-sig").split("\n")  # no other character ends a caption
     except UnicodeDecodeError as error:
         raise ValueError(f"{file}: not UTF-8 text ({error}); expected one caption a line") from error
     captions = tuple(sorted({line.strip() for line in lines if line.strip()}))
