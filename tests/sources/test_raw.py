@@ -146,7 +146,9 @@ def test_images_come_out_upright_rgb_and_on_white() -> None:
     exif[0x0112] = 6  # rotate by 90° to view
     assert decode_image(jpeg(40, 20, exif=exif)).size == (20, 40)
     clear = io.BytesIO()
-    Image.new("RGBA", (2, 2), (9, 9, 9, 0)).save(clear, "PNG")
+    with_alpha = Image.new("RGBA", (2, 2), (9, 9, 9, 0))
+    with_alpha.putpixel((1, 1), (9, 9, 9, 255))
+    with_alpha.save(clear, "PNG")
     image = decode_image(clear.getvalue())
     assert (image.mode, image.getpixel((0, 0))) == ("RGB", (255, 255, 255))
     for mode in ("1", "L", "P", "CMYK", "I;16"):
