@@ -307,7 +307,9 @@ _EXIF_ORIENTATION = 0x0112
 def orientation_of(image: Image.Image) -> int:
     """EXIF's orientation, 1 (upright) to 8; 1 where there is none, or a broken one."""
     try:
-        orientation = image.getexif().get(_EXIF_ORIENTATION, 1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            orientation = image.getexif().get(_EXIF_ORIENTATION, 1)
     except _BROKEN:
         return 1  # a broken EXIF block does not make the pixels bad
     return orientation if orientation in _TURNS else 1

@@ -575,9 +575,9 @@ def read_image_table(root: Path, split: str | None) -> ReadSet | None:
     except ValueError as error:  # it names options of `curate pool add`, which an evaluation does not have
         if not has_table:
             raise
-        table = image_columns.tables_in(root)[0]
+        first = image_columns.tables_in(root)[0]
         raise ValueError(
-            f"{table} has the columns {list(schema_of(table))}; expected one of {list(image_columns.FILE_NAMES)} with "
+            f"{first} has the columns {list(schema_of(first))}; expected one of {list(image_columns.FILE_NAMES)} with "
             f"names of images in {root}, and one of {list(image_columns.CAPTION_NAMES)}: rename yours"
         ) from error
     if columns is None:
