@@ -12,6 +12,7 @@ expected and what to do.
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -24,7 +25,7 @@ from curation_assets.core.errors import ExpectedError
 from curation_assets.core.progress import Silent, reporter_for
 from curation_assets.core.settings import Settings, load_settings, named_profile
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.declared import policies_of
+from curation_assets.flow.declared import policies_of, policy_names
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.table import TableReport
 from curation_assets.outputs.exports.subset import find_subset, subset_of_release, with_chosen_captions
@@ -241,7 +242,7 @@ class Pool:
         run.
         Raises ValueError for another kind of identifier, or one that the pool does not have.
         """
-        return explain(self.settings, identifier, [self.name])
+        return explain(self.settings, identifier, [self.name], partial(policy_names, self.settings))
 
     def diff(
         self,

@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -40,11 +40,17 @@ _ORIGIN = (
 _FACTS = ("sample_id", "shard", "source_row", "url", "caption", "width", "height", "image_sha256", "original_sha256")
 
 
-def explain(settings: Settings, identifier: str, pools: list[str] | None = None) -> list[dict[str, Any]]:
+def explain(
+    settings: Settings,
+    identifier: str,
+    pools: list[str] | None = None,
+    policies: Callable[[str], Collection[str] | None] = lambda pool: None,
+) -> list[dict[str, Any]]:
     """What happened to a sample, one entry per row of raw/samples that `identifier` fits, pools in order.
 
     `identifier`: sample_id (32 hex digits), sha256 of an image as stored or as downloaded (64), the exact URL, or the
-    key of a sample in its tar (`0000000001`), with its pool where several have it (`photos:0000000001`).
+    key of a sample in its tar (`0000000001`), with its pool where several have it (`photos:0000000001`). `policies`:
+    those that a pool has now; verdicts of others are left out (None: of none that the last ledger has).
     Raises ValueError when no pool has it.
     """
     kind = kind_of(identifier)
@@ -56,7 +62,7 @@ def explain(settings: Settings, identifier: str, pools: list[str] | None = None)
     for name in names:
         store = ShardStore(settings.work(name))
         if _has_shards(store.asset_path(SAMPLES)):
-            answers += _explain_in(name, store, kind, identifier)
+            answers += _explain_in(name, store, kind, identifier, policies)
     if not answers:
         where = f"in the pools {', '.join(names) or '(none declared)'}"
         raise ValueError(f"no sample with {kind} {identifier!r} {where}{_denied(settings.home, kind, identifier)}")
@@ -98,8 +104,10 @@ def _denied(home: Path, kind: str, identifier: str) -> str:
     return ""
 
 
-def _explain_in(pool: str, store: ShardStore, kind: str, identifier: str) -> list[dict[str, Any]]:
-    versions = list(_ledger_folders(store))
+def _explain_in(
+    pool: str, store: ShardStore, kind: str, identifier: str, policies: Callable[[str], Collection[str] | None]
+) -> list[dict[str, Any]]:
+    versions = list(ledger_folders(store))
     shards = shards_of(store, pool, kind, identifier)
     if shards == []:
         return []
@@ -111,14 +119,23 @@ def _explain_in(pool: str, store: ShardStore, kind: str, identifier: str) -> lis
     }[kind]
     samples = store.scan(SAMPLES, shards).filter(fits).sort("shard", "source_row").collect()
     ids = samples["sample_id"].unique(maintain_order=True).to_list()
+    in_pool = policies(pool) if ids else None
     verdicts = {
-        sample_id: [verdict for folder in versions for verdict in _verdicts(folder, sample_id)] for sample_id in ids
+        sample_id: [
+            {**verdict, "in_force": folder == versions[0]}
+            for folder in versions
+            for verdict in _verdicts(folder, sample_id)
+        ]
+        for sample_id in ids
     }
     records: list[dict[str, Any]] = []
     for row in samples.iter_rows(named=True):
         position = (row["shard"], row["source_row"])
         mine = [
-            verdict for verdict in verdicts[row["sample_id"]] if (verdict["shard"], verdict["source_row"]) == position
+            verdict
+            for verdict in verdicts[row["sample_id"]]
+            if (verdict["shard"], verdict["source_row"]) == position
+            and (in_pool is None or verdict["policy"] in in_pool)
         ]
         records.append(
             {
@@ -141,7 +158,7 @@ def _origin(store: ShardStore, shard: str, source_row: int) -> dict[str, Any]:
     return {name: value for name, value in row.row(0, named=True).items() if value} if row.height else {}
 
 
-def _ledger_folders(store: ShardStore) -> Iterator[Path]:
+def ledger_folders(store: ShardStore) -> Iterator[Path]:
     """Folders of ledgers: the one in force, then the one before it, which the store keeps."""
     link = store.folder_path(LEDGER)
     if not link.is_symlink():
@@ -222,13 +239,15 @@ def _small_versions_file(path: Path, inode: int, modified_ns: int) -> pl.DataFra
 
 
 def _newest_of_each_version(verdicts: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The verdict in force per policy, and earlier ones only where the policy or its answer was another."""
+    """The verdict in force per policy, and earlier ones only where the policy or its answer was another; of a policy
+    that left the pool, none."""
     kept: list[dict[str, Any]] = []
     for verdict in verdicts:  # those in force come first
         seen = {(k["policy"], k["policy_version"], k["verdict"], k["threshold"]) for k in kept}
-        if (verdict["policy"], verdict["policy_version"], verdict["verdict"], verdict["threshold"]) not in seen:
-            is_first = verdict["policy"] not in {k["policy"] for k in kept}
-            kept.append({**verdict, "in_force": is_first})
+        is_known = verdict["in_force"] or verdict["policy"] in {k["policy"] for k in kept}
+        answer = (verdict["policy"], verdict["policy_version"], verdict["verdict"], verdict["threshold"])
+        if is_known and answer not in seen:
+            kept.append(verdict)
     return kept
 
 

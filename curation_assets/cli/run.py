@@ -12,6 +12,7 @@ import polars as pl
 import typer
 from rich.text import Text
 
+from curation_assets.audit.verdict_changes import VerdictChanges, verdict_changes
 from curation_assets.cli.commands import command
 from curation_assets.cli.common import (
     FEW,
@@ -34,7 +35,7 @@ from curation_assets.cli.refit import refit_cuts
 from curation_assets.core.progress import reporter_for
 from curation_assets.core.settings import Settings, home_name
 from curation_assets.core.stages import STAGES, stage_position
-from curation_assets.core.table_names import METHOD_QUALITY, SAMPLES, stage_of
+from curation_assets.core.table_names import LEDGER, METHOD_QUALITY, SAMPLES, stage_of
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import holds_in_words, left_out, policies_of, worths_of
 from curation_assets.flow.freshness import is_up_to_date, warnings_of
@@ -254,10 +255,13 @@ def _run_and_show(
         )
     seconds = time.perf_counter() - start
     reports = sorted(reports, key=lambda report: stage_position(declared[report.table].stage))
+    is_judged = any(report.table == LEDGER and report.computed for report in reports)
+    changes = verdict_changes(ctx.store) if is_judged else []
     if as_json:
         made = [asdict(report) for report in reports]
         waiting = {"next": _next_phase(left), "left": [table.name for table in left]}
-        show_json({"pool": pool, "seconds": seconds, "samples": _sample_counts(ctx), "tables": made, **waiting})
+        show_json({"pool": pool, "seconds": seconds, "samples": _sample_counts(ctx), "tables": made, **waiting,
+                   "verdict_changes": [asdict(change) for change in changes]})  # fmt: skip
         return
     _show_stages(reports)
     if shards or phase:
@@ -269,6 +273,7 @@ def _run_and_show(
         warn(sentence)
     _show_removed_shards(ctx)
     _show_policies(ctx)
+    _show_changes(changes)
     counts = _sample_counts(ctx)
     show()
     if counts:
@@ -469,6 +474,17 @@ def _show_policies(ctx: PoolContext) -> None:
         notice(line)
     if ctx.store.manifest(METHOD_QUALITY) is not None:
         _show_quality(ctx.store.read(METHOD_QUALITY))
+
+
+def _show_changes(changes: Sequence[VerdictChanges]) -> None:
+    """What became of verdicts since the ledger before: a line per policy, and what is behind it."""
+    for change in changes:
+        flips = ", ".join(f"{flip} {count:,}" for flip, count in change.flips.items())
+        parts = [f"{sum(change.flips.values()):,} verdicts changed" + (f" ({flips})" if flips else "")]
+        if change.has_moved:
+            cuts = " → ".join("none" if cut is None else f"{cut:.6g}" for cut in change.thresholds)
+            parts.append(f"cut {cuts}")
+        warn(f"{change.policy}: {'; '.join(parts + change.why)}")
 
 
 def _show_worths(ctx: PoolContext) -> None:

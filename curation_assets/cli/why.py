@@ -1,6 +1,7 @@
 """curate why: the reason of one sample's fate."""
 
 import math
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -10,6 +11,7 @@ from curation_assets.audit.why import explain, sentence
 from curation_assets.cli.commands import command
 from curation_assets.cli.common import HomeOption, JsonOption, settings_from, show, show_json
 from curation_assets.core.table_names import stage_of
+from curation_assets.flow.declared import policy_names
 
 COLOURS = {"kept": "green", "dropped": "yellow", "failed": "red"}
 
@@ -31,7 +33,8 @@ def why(
 
     In every pool and policy.
     """
-    explanations = explain(settings_from(home), identifier, pool or None)
+    settings = settings_from(home)
+    explanations = explain(settings, identifier, pool or None, partial(policy_names, settings))
     if as_json:
         show_json(explanations)
         return

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from curation_assets.core.errors import EXPECTED_ERRORS
+from curation_assets.core.settings import Settings
 from curation_assets.core.table_names import (
     CONTAMINATION,
     FUSION_WEIGHTS,
@@ -178,6 +180,14 @@ def labelled_table(ctx: PoolContext) -> str:
 def read_weights(ctx: PoolContext) -> FusionWeights:
     """The persisted fusion weights."""
     return FusionWeights.from_dict(ctx.store.read(FUSION_WEIGHTS).row(0, named=True))
+
+
+def policy_names(settings: Settings, pool: str) -> set[str] | None:
+    """Policies that a pool has now; None where its declaration cannot be understood, which a run says."""
+    try:
+        return {policy.name for policy in policies_of(PoolContext.open(settings, pool))}
+    except EXPECTED_ERRORS:
+        return None
 
 
 def policies_of(ctx: PoolContext) -> list[Policy]:

@@ -11,6 +11,7 @@ from curation_assets.core.table_names import DOWNLOADS, REGISTERED_SHARDS, refer
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Folder, Table
 from curation_assets.stores.content_hash import config_sha256
+from curation_assets.stores.manifest import model_records
 from curation_assets.stores.shard_store import Materialised, OvertakenError
 
 
@@ -35,6 +36,8 @@ def materialise_table(
 
 def _materialise_once(ctx: PoolContext, table: Table, shard: str | None, tables: Mapping[str, Table]) -> Materialised:
     made_from = _made_from(ctx, table, shard, tables)
+    if table.is_frozen:
+        _keep_fit(ctx, table, made_from)
     compute = table.compute
     if isinstance(compute, Folder):
         write = compute.write
@@ -108,6 +111,31 @@ def config_of(ctx: PoolContext, table: Table, shard: str | None) -> dict[str, An
         "method": ctx.method_config(table.name.split("/")[1]),
         "generation": {role: dict(ctx.profile.generation.get(role, {})) for role in table.needs.roles},
     }
+
+
+def _keep_fit(ctx: PoolContext, table: Table, made_from: Mapping[str, Any]) -> None:
+    """Store a frozen fit as made by today's code where only what is behind it is other code, and every value that it
+    was fitted on is as it was: a fit moves only where its values did.
+    """
+    fit = ctx.store.manifest(table.name)
+    if fit is None or table.config is not None or ctx.store.is_fresh(table.name, **made_from):
+        return
+    own = (fit.code_version, tuple(map(dict, fit.models)))
+    if own != (made_from["code_version"], model_records(made_from["models"])):
+        return
+    for read in fit.inputs:
+        now = ctx.store.manifest(read.asset, read.partition)
+        if now is None or now.content_sha256 != read.content_sha256:
+            return
+    ctx.store.write(
+        table.name,
+        ctx.store.read(table.name),
+        code_version=fit.code_version,
+        inputs=fit.inputs,
+        models=made_from["models"],
+        config=made_from["config"],
+        run_id=ctx.run_id,
+    )
 
 
 def _upstream_code(ctx: PoolContext, table: Table) -> str:

@@ -7,6 +7,7 @@ those of samples on the denylist are left out, purged or not.
 import re
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import polars as pl
@@ -21,7 +22,7 @@ from curation_assets.core.errors import EXPECTED_ERRORS
 from curation_assets.core.settings import Settings
 from curation_assets.core.table_names import SAMPLES
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.declared import policies_of
+from curation_assets.flow.declared import policies_of, policy_names
 from curation_assets.flow.graph import tables_of
 from curation_assets.operations.planning import facts_of, make_plan, trainings_of
 from curation_assets.sources.declaration import list_pools, load_pool
@@ -99,7 +100,8 @@ class Home:
         `sample`: its id (32 hex digits), the sha256 of its image, its URL, or its key in a tar (pool:key).
         """
         entries = []
-        for entry in explain(self.settings, sample, None if pool is None else [self._known(pool)]):
+        known = partial(policy_names, self.settings)
+        for entry in explain(self.settings, sample, None if pool is None else [self._known(pool)], known):
             denied = self._denied(entry["pool"])
             texts = {name: entry.pop(name) for name in ("caption", "url", "origin")}
             # A reason may name what a row brought, such as its source.
