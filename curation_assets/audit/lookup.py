@@ -1,11 +1,12 @@
 """In which shards a sample lies, by its id, URL or an image's sha256: one sorted array that is searched on disk.
 
-`raw/lookup` of a pool is `keys.npy`, (K,) uint64 sorted: the first 44 bits of each id and hash (of a URL its sha256),
-then the number of the shard. 8 bytes per key, up to four keys per sample. Two different names share 44 bits once in
-10¹³, so the caller still compares the rows of the shard. Where a number takes more than 20 bits, the file is
-`keys_BITS.npy`, with as many bits less of each id. It is sorted on disk: memory does not grow with the pool.
+`raw/lookup` of a pool is `keys.npy`, (K,) uint64 sorted: the first 44 bits of each id and hash (of a URL the sha256 of
+its one form), then the number of the shard. 8 bytes per key, up to four keys per sample. Two different names share 44
+bits once in 10¹³, so the caller still compares the rows of the shard. Where a number takes more than 20 bits, the file
+is `keys_BITS.npy`, with as many bits less of each id. It is sorted on disk: memory does not grow with the pool.
 """
 
+import contextlib
 import functools
 import hashlib
 import os
@@ -21,6 +22,7 @@ from curation_assets.stores.arrays import write_npy
 from curation_assets.stores.columns import THREADS, each_in_threads, hex_column, read_columns
 from curation_assets.stores.external_sort import sorted_stretches
 from curation_assets.stores.shard_store import ShardStore
+from curation_assets.stores.web_addresses import canonical_url
 
 FILE, WIDE_FILE = "keys.npy", "keys_{}.npy"
 SHARD_BITS = 20  # of a shard's number in `keys.npy`
@@ -63,12 +65,14 @@ def shards_of(store: ShardStore, pool: str, kind: str, identifier: str) -> list[
     (name,) = manifest.files
     bits = SHARD_BITS if name == FILE else int(name.removeprefix("keys_").removesuffix(".npy"))
     path = store.checked_file(LOOKUP, name)
-    key = int.from_bytes(_url_key(identifier), "big") if kind == "url" else int(identifier[:16], 16)
-    low = key >> bits << bits
-    keys = np.load(path, mmap_mode="r", allow_pickle=False)
-    ends = np.array([low, low + (1 << bits) - 1], dtype=np.uint64)
-    first, last = np.searchsorted(keys, ends[0], "left"), np.searchsorted(keys, ends[1], "right")
-    found = {shard_key(pool, int(sample_key) & ((1 << bits) - 1)) for sample_key in keys[first:last]}
+    # version 1 had URLs as they are
+    sought = [_url_key(identifier), _key(identifier)] if kind == "url" else [bytes.fromhex(identifier[:16])]
+    keys, found = np.load(path, mmap_mode="r", allow_pickle=False), set[str]()
+    for one in sought:
+        low = int.from_bytes(one, "big") >> bits << bits
+        ends = np.array([low, low + (1 << bits) - 1], dtype=np.uint64)
+        first, last = np.searchsorted(keys, ends[0], "left"), np.searchsorted(keys, ends[1], "right")
+        found |= {shard_key(pool, int(sample_key) & ((1 << bits) - 1)) for sample_key in keys[first:last]}
     written = path.stat().st_mtime_ns
     with os.scandir(store.asset_path(SAMPLES)) as folders:  # whose time of change is that of the last write
         names = [folder.name for folder in folders if folder.stat().st_mtime_ns >= written]
@@ -77,4 +81,10 @@ def shards_of(store: ShardStore, pool: str, kind: str, identifier: str) -> list[
 
 
 def _url_key(url: str) -> bytes:
-    return hashlib.sha256(url.encode("utf-8", "surrogatepass")).digest()[:8]
+    with contextlib.suppress(ValueError):
+        url = canonical_url(url)
+    return _key(url)
+
+
+def _key(text: str) -> bytes:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:8]

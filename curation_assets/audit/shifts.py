@@ -17,6 +17,7 @@ from curation_assets.stores.catalog import stored_tables
 from curation_assets.stores.columns import each_in_threads, read_columns
 from curation_assets.stores.parquet import read_parquet
 from curation_assets.stores.shard_store import ShardStore
+from curation_assets.stores.web_addresses import hosts_of
 
 #: Upper ends of the groups of caption lengths, in words.
 LENGTH_GROUPS = (5, 10, 20, 40)
@@ -26,18 +27,6 @@ COUNTED_ROWS = 200_000  # rows whose domains are counted at once: some 40 MB of 
 JUDGED, LEFT, RIGHT = 1, 2, 4
 
 Progress = Callable[[int], None]
-
-
-def host_of(url: pl.Expr) -> pl.Expr:
-    """Host of a URL, lower case, without port and user; null where there is none."""
-    return url.str.extract(r"^[A-Za-z][A-Za-z0-9+.-]*://(?:[^/?#@]*@)?(\[[^\]]*\]|[^/:?#]+)", 1).str.to_lowercase()
-
-
-def _authority(url: pl.Expr) -> pl.Expr:
-    """A URL up to the end of its host: the same `host_of`, and far fewer different ones. In brackets a slash may be."""
-    parts = url.str.splitn("/", 4).struct
-    start = pl.when(parts.field("field_1") == "").then(parts.field("field_0") + "//" + parts.field("field_2"))
-    return pl.when(url.str.contains("[", literal=True)).then(url).otherwise(start)
 
 
 def _length_lows() -> tuple[int, ...]:
@@ -81,7 +70,7 @@ def dimensions_of(rows: PoolRows, facts: pl.DataFrame) -> dict[str, pl.Series]:
     if asset is not None:
         language = rows.column(asset, "language")
     described = facts.with_columns(language.filter(pl.Series(rows.is_kept)))
-    groups = (host_of(pl.col("url")), pl.col("language"), _length_group(pl.col("caption")))
+    groups = (hosts_of(pl.col("url")), pl.col("language"), _length_group(pl.col("caption")))
     return {
         name: described.select(group.alias("group"))["group"] for name, group in zip(DIMENSIONS, groups, strict=True)
     }
@@ -181,8 +170,7 @@ def _count(block: Sequence[pl.DataFrame], parts: dict[str, list[pl.DataFrame]]) 
         (pl.col("mark") & bit > 0).sum().cast(pl.Int64).alias(name)
         for name, bit in (("pool", JUDGED), ("left", LEFT), ("right", RIGHT))
     ]
-    hosts = rows.select(_authority(pl.col("url")).alias("authority"), "mark").group_by("authority").agg(sums)
-    parts["domain"].append(hosts.select(host_of(pl.col("authority")).alias("group"), "pool", "left", "right"))
+    parts["domain"].append(rows.group_by(hosts_of(pl.col("url")).alias("group")).agg(sums))
     if rows["language"].null_count() < rows.height:
         parts["language"].append(rows.group_by(pl.col("language").alias("group")).agg(sums))
 

@@ -22,6 +22,7 @@ from curation_assets.stores.atomic import fetch_folder
 from curation_assets.stores.denylist import Denylist, Kind
 from curation_assets.stores.parquet import read_parquet, scan_parquet
 from curation_assets.stores.shard_store import ShardStore, check_in_version, folder_manifest
+from curation_assets.stores.web_addresses import is_same_url
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _MISTYPED = re.compile(r"[0-9A-Fa-f]{32}|[0-9A-Fa-f]{64}")  # an id or hash in capitals
@@ -48,9 +49,9 @@ def explain(
 ) -> list[dict[str, Any]]:
     """What happened to a sample, one entry per row of raw/samples that `identifier` fits, pools in order.
 
-    `identifier`: sample_id (32 hex digits), sha256 of an image as stored or as downloaded (64), the exact URL, or the
-    key of a sample in its tar (`0000000001`), with its pool where several have it (`photos:0000000001`). `policies`:
-    those that a pool has now; verdicts of others are left out (None: of none that the last ledger has).
+    `identifier`: sample_id (32 hex digits), sha256 of an image as stored or as downloaded (64), a URL in any spelling,
+    or the key of a sample in its tar (`0000000001`), with its pool where several have it (`photos:0000000001`).
+    `policies`: those that a pool has now; verdicts of others are left out (None: of none that the last ledger has).
     Raises ValueError when no pool has it.
     """
     kind = kind_of(identifier)
@@ -114,7 +115,7 @@ def _explain_in(
     fits = {
         "sample_id": pl.col("sample_id") == identifier,
         "sha256": (pl.col("image_sha256") == identifier) | (pl.col("original_sha256") == identifier),
-        "url": pl.col("url") == identifier,
+        "url": pl.col("url").map_batches(partial(_spells, identifier), return_dtype=pl.Boolean, is_elementwise=True),
         "key": pl.col("member").str.replace(r"\.[^./]*$", "") == identifier,
     }[kind]
     samples = store.scan(SAMPLES, shards).filter(fits).sort("shard", "source_row").collect()
@@ -147,6 +148,11 @@ def _explain_in(
             }
         )
     return records
+
+
+def _spells(url: str, texts: pl.Series) -> pl.Series:
+    """(N,) bool: texts that are spellings of a URL."""
+    return texts.is_in([text for text in texts.drop_nulls().unique() if is_same_url(text, url)])
 
 
 def _origin(store: ShardStore, shard: str, source_row: int) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from curation_assets.audit.shifts import host_of
+from curation_assets.stores.web_addresses import hosts_of
 from curation_assets.core.table_names import IMAGE_EMBEDDING, SAMPLES, stage_of
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of
@@ -28,7 +28,7 @@ from curation_assets.stores.samples import SAMPLES_SCHEMA
 
 FOLDER = "explore"  # in the pool's work folder; a takedown deletes it
 FILE = "samples.parquet"
-VERSION = 1  # bump when the same pool would give another file
+VERSION = 2  # bump when the same pool would give another file
 MADE_OF = "made_of"  # key of the footer: what the file was made of
 DEFAULT_LIMIT = 20_000  # samples; about 4 kB each
 FEW = 0.25  # below this share of a pool, images are read one by one out of tars that are not here
@@ -140,7 +140,7 @@ def _drawn(ctx: PoolContext, limit: int) -> tuple[pl.DataFrame, int]:
     drawn = rows[order].lazy().join(kept.select(*ROW_KEY, *facts), on=ROW_KEY, how="left").collect()
     denied = Denylist.load(ctx.settings.home).denied(drawn)  # on the list, and not applied yet
     drawn = drawn.filter(~denied).sort("sample_id", *ROW_KEY)
-    return drawn.with_columns(host_of(pl.col("url")).alias("domain")), rows.height
+    return drawn.with_columns(hosts_of(pl.col("url")).alias("domain")), rows.height
 
 
 def _with_pictures(ctx: PoolContext, samples: pl.DataFrame, *, few: bool) -> tuple[pl.DataFrame, dict[str, int]]:

@@ -1,9 +1,12 @@
 """Licences as people write them, as SPDX identifiers."""
 
+import contextlib
 import re
 from functools import lru_cache
 
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
+
+from curation_assets.stores.web_addresses import canonical_url
 
 _CREATIVE_COMMONS = re.compile(
     r"https?://(?:www\.)?creativecommons\.org/(?P<kind>licenses|publicdomain)/(?P<terms>[a-z+-]+)"
@@ -31,6 +34,8 @@ def spdx_of(text: str | None, url: str | None = None) -> str | None:
 
 
 def _of_page(url: str) -> str | None:
+    with contextlib.suppress(ValueError):
+        url = canonical_url(url)
     match = _CREATIVE_COMMONS.match(url.strip())
     if match is None:
         return None

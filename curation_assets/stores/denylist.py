@@ -1,11 +1,12 @@
 """The denylist: what must never come (back) in, known by salted hashes only, so the list itself reveals nothing."""
 
+import contextlib
 import hashlib
 import json
 import re
 import secrets
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -20,7 +21,8 @@ from curation_assets.numeric.identity import sample_id_from
 from curation_assets.stores.atomic import PRIVATE, write_text_atomically
 from curation_assets.stores.file_hash import FileState
 from curation_assets.stores.manifest import utc_now
-from curation_assets.stores.url_safety import ascii_host, ascii_url
+from curation_assets.stores.url_safety import ascii_url
+from curation_assets.stores.web_addresses import canonical_host, canonical_name, canonical_url, host_of, is_address
 
 _ADVICE = "nothing is let in or taken out by half a list: restore the file from a backup"
 FOLDER = "takedown"  # under home; certificates lie there too
@@ -37,21 +39,15 @@ _DOMAIN = re.compile(r"(?=.{1,253}$)([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)(\.[a
 
 
 def normalised(kind: Kind, value: str) -> str:
-    """The form that is hashed: URLs as browsers send them, scheme and host in lower case; domains in ASCII; names of
-    creators and sources without differences of case, blanks and composition.
+    """The form that is hashed: of addresses, hosts and names the one form (stores/web_addresses.py).
 
     Raises ValueError for a malformed value.
     """
     if kind == "url":
-        return _plain_url(_sent(value))
+        return canonical_url(value)
     if kind in ("creator", "source"):
-        name = " ".join(unicodedata.normalize("NFKC", value).casefold().split())
-        if not name:
-            raise ValueError(f"expected the name of a {kind}, got {value!r}")
-        return name
-    text = value.strip().lower()
-    if kind == "domain" and not text.isascii():
-        text = ascii_host(text)
+        return canonical_name(value)
+    text = canonical_host(value) if kind == "domain" else value.strip().lower()
     if kind == "uid":
         sample_id = sample_id_from(text)
         if sample_id is None:
@@ -59,25 +55,31 @@ def normalised(kind: Kind, value: str) -> str:
         return sample_id
     if kind == "sha256" and not _SHA256.fullmatch(text):
         raise ValueError(f"expected the sha256 of an image file, 64 hex digits, got {value!r}")
-    if kind == "domain" and not _DOMAIN.fullmatch(text):
+    if kind == "domain" and not (_DOMAIN.fullmatch(text) or is_address(text)):
         raise ValueError(f"expected a domain such as example.org (it covers its subdomains), got {value!r}")
     return text
 
 
-def _sent(url: str) -> str:
-    """A URL as browsers send it, or as it is where none would."""
-    try:
-        return ascii_url(url)
-    except ValueError:
-        return url.strip()
+def _older_forms(kind: Kind, value: str) -> list[str]:
+    """Forms of a value that earlier versions hashed, and lists may hold. Of a domain they had the same."""
+    if kind in ("creator", "source"):
+        return [" ".join(unicodedata.normalize("NFKC", value).casefold().split())]
+    forms = []
+    for given in (ascii_url, str.strip) if kind == "url" else ():
+        with contextlib.suppress(ValueError):
+            parts = urlsplit(given(value))
+            forms.append(urlunsplit((parts.scheme.lower(), parts.netloc.lower(), parts.path, parts.query, "")))
+    return forms
 
 
-def _plain_url(url: str) -> str:
-    """Without fragment, scheme and host in lower case: what was hashed before blanks and umlauts were encoded."""
-    parts = urlsplit(url)
-    if not parts.scheme or not parts.netloc:
-        raise ValueError(f"expected a URL such as https://host/path, got {url!r}")
-    return urlunsplit((parts.scheme.lower(), parts.netloc.lower(), parts.path, parts.query, ""))
+def _forms(kind: Kind, value: str) -> list[str]:
+    """What a list may have hashed of a value: its form first, then older ones. None of what is no URL (or uid, …)."""
+    with contextlib.suppress(ValueError):
+        form = normalised(kind, value)
+        if form == value:  # written so, it was hashed so by every version
+            return [form]
+        return list(dict.fromkeys([form, *_older_forms(kind, value)]))
+    return _older_forms(kind, value)
 
 
 @dataclass(frozen=True)
@@ -129,33 +131,24 @@ class Denylist:
 
     def has(self, kind: Kind, value: str | None) -> bool:
         """Whether a value is on the list. What is no URL (or uid, …) is on no list."""
-        return self._entry(kind, value) is not None
+        return bool(self._entries(kind, value))
 
-    def _entry(self, kind: Kind, value: str | None) -> str | None:
-        """The hash by which the list knows a value."""
+    def _entries(self, kind: Kind, value: str | None) -> list[str]:
+        """The hashes by which the list knows a value."""
         known = self.hashes.get(kind)
-        if not known or value is None:
-            return None
-        try:
-            forms = [normalised(kind, value), *([_plain_url(value.strip())] if kind == "url" else [])]
-        except ValueError:
-            return None
-        return next((one for form in forms for salt in self.salts if (one := _hash(salt, kind, form)) in known), None)
+        forms = _forms(kind, value) if known and value is not None else []
+        return [one for form in forms for salt in self.salts if known and (one := _hash(salt, kind, form)) in known]
 
     def has_domain_of(self, url: str | None) -> bool:
         """Whether the host of a URL, or a domain above it, is on the list."""
-        return self._domain_of(url) is not None
+        return bool(self._domains_of(url))
 
-    def _domain_of(self, url: str | None) -> str | None:
-        if not self.hashes.get("domain") or url is None:
-            return None
-        try:
-            labels = (urlsplit(_sent(url)).hostname or "").split(".")
-        except ValueError:
-            return None
-        return next(
-            (one for start in range(len(labels)) if (one := self._entry("domain", ".".join(labels[start:])))), None
-        )
+    def _domains_of(self, url: str | None) -> list[str]:
+        host = host_of(url) if self.hashes.get("domain") and url is not None else None
+        if host is None or is_address(host):
+            return self._entries("domain", host)
+        labels = host.split(".")
+        return [one for start in range(len(labels)) for one in self._entries("domain", ".".join(labels[start:]))]
 
     def denied(self, rows: pl.DataFrame) -> pl.Series:
         """(N,) bool: rows of which the list has the sample_id, url, creator, source, the domain of the url or of the
@@ -166,6 +159,20 @@ class Denylist:
     def reasons(self, rows: pl.DataFrame) -> pl.Series:
         """(N,) text: null for rows that are not denied; '' where no reason was stated."""
         found = pl.Series("reason", [None] * rows.height, dtype=pl.String)
+        for kind, values, entries in self._matches(rows):
+            denied = {value: self.hashes[kind][of_value[0]] or "" for value, of_value in entries.items()}
+            mapped = values.replace_strict(denied, default=None, return_dtype=pl.String)
+            found = found.zip_with(found.is_not_null(), mapped)
+        return found
+
+    def entries_of(self, rows: pl.DataFrame) -> set[tuple[str, str]]:
+        """(kind, hash) of every entry by which the list knows one of the rows; `rows` as for `denied`."""
+        return {
+            (kind, one) for kind, _, entries in self._matches(rows) for of_value in entries.values() for one in of_value
+        }
+
+    def _matches(self, rows: pl.DataFrame) -> Iterator[tuple[Kind, pl.Series, dict[str, list[str]]]]:
+        """(kind, a column that is compared with entries of that kind, its values that the list knows → their hashes)"""
         columns: list[tuple[Kind, str]] = [
             ("uid", "sample_id"),
             ("url", "url"),
@@ -180,13 +187,10 @@ class Denylist:
         for kind, name in columns:
             known = self.hashes.get(kind)
             if known and name in rows.columns:
-                look_up = self._domain_of if kind == "domain" else partial(self._entry, kind)
-                entries = ((value, look_up(value)) for value in rows[name].unique())
-                denied = {value: known[entry] or "" for value, entry in entries if entry is not None}
-                if denied:
-                    mapped = rows[name].replace_strict(denied, default=None, return_dtype=pl.String)
-                    found = found.zip_with(found.is_not_null(), mapped)
-        return found
+                look_up = self._domains_of if kind == "domain" else partial(self._entries, kind)
+                entries = {value: of_value for value in rows[name].unique() if (of_value := look_up(value))}
+                if entries:
+                    yield kind, rows[name], entries
 
 
 def current_denylist(home: Path) -> Denylist:

@@ -41,7 +41,7 @@ def relative_name(folder: Path, name: str) -> str:
     path = name
     if name.lower().startswith("file://"):
         url = urlsplit(name)
-        if url.netloc not in ("", "localhost") or "\0" in unquote(url.path):
+        if url.netloc.lower() not in ("", "localhost") or "\0" in unquote(url.path):
             return name
         path = unquote(url.path)
     if not path.startswith("/") or "\0" in path:

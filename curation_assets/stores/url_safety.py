@@ -12,7 +12,13 @@ import urllib.parse
 from collections.abc import Sequence
 from typing import Any
 
-import idna
+from curation_assets.stores.web_addresses import (
+    NUMERIC_LABEL,
+    ascii_host,
+    canonical_host,
+    host_and_port,
+    without_dot_segments,
+)
 
 #: IANA's registries of special-purpose addresses for IPv4 and IPv6 (2025-10) without those in `_CARRIERS`, multicast,
 #: and what clouds answer their own machines on. Our own list: `ipaddress.is_global` differs between releases of Python.
@@ -52,14 +58,12 @@ _CARRIERS = tuple(
     (ipaddress.ip_network(network), bits)
     for network, bits in (("::ffff:0:0/96", 0), ("64:ff9b::/96", 0), ("2002::/16", 80))
 )
-_NUMERIC_LABEL = re.compile(r"^(0x[0-9a-f]*|[0-9]+)$", re.IGNORECASE)
 _BLANKS = "".join(map(chr, range(0x21)))  # at the ends of a URL, browsers leave them out
 _FORBIDDEN_CHARACTERS = re.compile(r"[\x00-\x1f\x7f\\]")
 #: What browsers do not percent-encode (https://url.spec.whatwg.org/#percent-encoded-bytes), beside letters and digits.
 #: A % stays, whatever follows it, so that nothing is encoded twice.
 _PATH_SAFE = "!$%&'()*+,-./:;=@[]_|~"
 _QUERY_SAFE = "!$%&()*+,-./:;=?@[]^_`{|}~"
-_MAX_HOST = 253  # characters
 #: Ports below 1024 other than these speak something else than HTTP (ssh, smtp, …).
 LOW_PORTS = frozenset({80, 443})
 
@@ -90,10 +94,9 @@ def is_public_address(text: str) -> bool:
 
 
 def is_allowed(host: str, port: int, allow_hosts: Sequence[str]) -> bool:
-    """Exact match of host (in ASCII) or host:port, case ignored; an IPv6 host is written in brackets."""
-    shown = f"[{host}]" if ":" in host else host
-    entries = [(entry if entry.isascii() else ascii_host(entry)).lower() for entry in allow_hosts]
-    return any(entry in (shown.lower(), f"{shown.lower()}:{port}") for entry in entries)
+    """Whether a host is one of 'host' and 'host:port' entries, each in its one form; an IPv6 host is in brackets."""
+    entries = map(host_and_port, allow_hosts)
+    return any(canonical_host(host) == name and only in (None, port) for name, only in entries)
 
 
 def resolve_host(host: str, port: int) -> list[Any]:
@@ -122,6 +125,8 @@ def vet_url(url: str, allow_hosts: Sequence[str] = ()) -> str:
         host = (parts.hostname or "").rstrip(".")
     except ValueError as error:
         raise UrlRefused("malformed", url, f"scheme://host[:port]/path ({error})") from error
+    if parts.path:
+        sent = urllib.parse.urlunsplit(parts._replace(path=without_dot_segments(parts.path)))
     if parts.scheme not in ("http", "https"):
         raise UrlRefused("scheme_not_allowed", url, "http or https")
     if "@" in parts.netloc:
@@ -149,25 +154,11 @@ def vet_url(url: str, allow_hosts: Sequence[str] = ()) -> str:
     except ValueError as error:
         raise UrlRefused("malformed", url, f"a host name ({error})") from error
     # The resolver reads 2130706433, 0x7f.1 and 0177.0.0.1 as 127.0.0.1; no honest URL is written so.
-    if _NUMERIC_LABEL.match(host.split(".")[-1]):
+    if NUMERIC_LABEL.fullmatch(host.split(".")[-1]):
         raise UrlRefused("numeric_host_form", url, "a name, or an address in its usual form")
     if host == "localhost" or host.endswith((".localhost", ".local", ".internal")):
         raise UrlRefused("private_address", url, "a public name")
     return sent
-
-
-def ascii_host(host: str) -> str:
-    """A host name in ASCII, lower case, as it goes to the resolver: full-width digits and dots become plain ones.
-
-    By UTS 46 as browsers have it, where ß stays a letter of its own. Raises ValueError for what is no host name.
-    """
-    if not host.isascii():
-        mapped = idna.uts46_remap(host[: _MAX_HOST + 1], std3_rules=False, transitional=False)
-        labels = [part if part.isascii() else f"xn--{part.encode('punycode').decode()}" for part in mapped.split(".")]
-        host = ".".join(labels)
-    if len(host.rstrip(".")) > _MAX_HOST:
-        raise ValueError(f"a host name has at most {_MAX_HOST} characters")
-    return host.encode("idna").decode("ascii").lower()  # an empty label, or one too long, is refused
 
 
 def ascii_url(url: str) -> str:

@@ -29,7 +29,7 @@ from curation_assets.audit.diff import (
 )
 from curation_assets.audit.ledger import LedgerError, ledger_path
 from curation_assets.audit.recorded import current_ledgers, cuts_in_force, recorded_rows
-from curation_assets.audit.shifts import dimensions_of, host_of, length_group_names, marks_of, shifts
+from curation_assets.audit.shifts import dimensions_of, length_group_names, marks_of, shifts
 from curation_assets.cli import app
 from curation_assets.cli.prefilters import prefilters_of
 from curation_assets.flow.context import PoolContext
@@ -399,20 +399,6 @@ def test_overlap_read_by_eye() -> None:
     assert empty.chance_iou(3) is None
     with pytest.raises(ValueError, match="same rows"):
         Overlap.of(np.zeros(3, bool), np.zeros(2, bool))
-
-
-@pytest.mark.parametrize(
-    ("url", "host"),
-    [
-        ("http://Images.Example:8000/a?b", "images.example"),
-        ("https://user:word@host.example/x", "host.example"),
-        ("http://[::1]:80/x", "[::1]"),
-        ("no url", None),
-        (None, None),
-    ],
-)
-def test_hosts(url: str | None, host: str | None) -> None:
-    assert pl.select(host_of(pl.lit(url, pl.String))).item() == host
 
 
 def test_what_ifs(ctx: PoolContext) -> None:

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from curation_assets.sources.download.domain_limits import DomainLimits, domain_of, retry_after_seconds
+from curation_assets.sources.download.domain_limits import DomainLimits, retry_after_seconds
 from curation_assets.sources.download.reasons import NotFetched
 
 
@@ -31,21 +31,6 @@ def limits_at(clock: Clock, **changed: object) -> tuple[DomainLimits, list[str]]
 def ask(limits: DomainLimits, domain: str = "a.example") -> float:
     with limits.turn(domain) as sent_at:
         return sent_at
-
-
-def test_registered_domains_are_those_of_the_public_suffix_list() -> None:
-    for url, domain in (
-        ("http://a.b.shop.example.co.uk/x", "example.co.uk"),
-        ("https://Example.COM:8080/", "example.com"),
-        ("http://mine.github.io/", "mine.github.io"),  # a suffix of many owners
-        ("http://www.example.nosuchtld/", "example.nosuchtld"),
-        ("http://localhost:3000/", "localhost"),
-        ("http://co.uk/", "co.uk"),
-        ("http://127.0.0.1:80/", "127.0.0.1"),
-        ("http://[2606:4700::1111]/", "2606:4700::1111"),
-        ("http://example.com./", "example.com"),
-    ):
-        assert domain_of(url) == domain
 
 
 def test_retry_after_is_a_number_or_a_date() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from curation_assets.audit.ledger import Ledger, ledger_parts, ledger_path, read_ledger, recorded_columns, signal_column
-from curation_assets.audit.shifts import host_of
+from curation_assets.stores.web_addresses import hosts_of
 from curation_assets.core.table_names import CHOSEN_CAPTION, SAMPLES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import holds_in_words, worths_of
@@ -453,6 +453,6 @@ def _caption_sources(rows: FrameFile) -> dict[str, int] | None:
 
 
 def _domains(rows: FrameFile) -> list[dict[str, Any]]:
-    hosts = rows.only(["url"]).lazy().select(host_of(pl.col("url")).alias("domain")).drop_nulls()
+    hosts = rows.only(["url"]).lazy().select(hosts_of(pl.col("url")).alias("domain")).drop_nulls()
     counted = hosts.group_by("domain").len("samples").collect(engine="streaming")
     return counted.sort("samples", "domain", descending=[True, False]).head(TOP_DOMAINS).to_dicts()

@@ -11,6 +11,7 @@ from curation_assets.methods import oriented
 from curation_assets.numeric.identity import draw_keys
 from curation_assets.numeric.mixture import edge_of, entries_of_groups, is_inside, weights_of_sizes
 from curation_assets.selection.kinds import Kind, floats, missing_reason, no_reason, scored
+from curation_assets.stores.web_addresses import canonical_host
 
 #: Class of a licence → what its SPDX id in lower case matches. Of terms that meet the strictest counts, so it is first.
 LICENCE_CLASSES = {
@@ -68,6 +69,8 @@ class KIND(Kind):
             raise ValueError(f"mix needs samples or fraction, one of them; got {self.samples} and {self.fraction}")
         if self.shares and (min(self.shares.values()) < 0 or not any(self.shares.values())):
             raise ValueError(f"shares must be 0 or more, one of them above, got {dict(self.shares)}")
+        if self.by == "domain":
+            object.__setattr__(self, "shares", {canonical_host(name): share for name, share in self.shares.items()})
 
     @property
     def signals(self) -> tuple[str, ...]:

@@ -2,17 +2,12 @@
 
 import contextlib
 import email.utils
-import ipaddress
 import math
 import random
 import threading
 import time
-import urllib.parse
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
-
-from publicsuffixlist import PublicSuffixList
 
 from curation_assets.sources.download.reasons import NotFetched
 
@@ -22,29 +17,6 @@ SLOWEST_SECONDS = 10.0  # between two requests, however often a domain refuses
 EASING = 0.95  # of the time between two requests, after each that was served
 NOTE_SECONDS = 5.0  # waits from here on are said
 NOTE_EVERY_SECONDS = 15.0
-
-
-_PARSING = threading.Lock()
-
-
-def _suffixes() -> PublicSuffixList:
-    with _PARSING:  # shards that are downloaded at once would each parse it
-        return _parsed_suffixes()
-
-
-@cache
-def _parsed_suffixes() -> PublicSuffixList:
-    return PublicSuffixList()
-
-
-def domain_of(url: str) -> str:
-    """Registered domain of a URL (img.shop.example.co.uk → example.co.uk); an address stands for itself."""
-    host = (urllib.parse.urlsplit(url).hostname or "").rstrip(".")
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return str(_suffixes().privatesuffix(host) or host)
-    return host
 
 
 def retry_after_seconds(value: str | None, now: float) -> float | None:

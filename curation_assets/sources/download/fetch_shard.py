@@ -16,13 +16,13 @@ from typing import Any
 import polars as pl
 
 from curation_assets.foreign.img2dataset_parts import new_resizer, new_writer
-from curation_assets.sources.download.domain_limits import domain_of
 from curation_assets.sources.download.image_fetch import Found
 from curation_assets.stores.atomic import write_text_atomically
 from curation_assets.stores.images import ImageLimits, ImageRejected, check_image, decode_image
 from curation_assets.stores.parquet import read_parquet
 from curation_assets.stores.provenance import FETCHED
 from curation_assets.stores.rights_signals import signal_rows
+from curation_assets.stores.web_addresses import domain_of
 
 MAX_ROWS = 10_000  # rows per tar; member keys have 4 digits after the shard's
 ROW_DIGITS = 4

@@ -6,7 +6,6 @@ trailers without end. So each wait on the socket lasts at most what the deadline
 
 import contextlib
 import http.client
-import ipaddress
 import math
 import queue
 import socket
@@ -29,6 +28,7 @@ from curation_assets.stores.url_safety import (
     resolve_host,
     vet_url,
 )
+from curation_assets.stores.web_addresses import canonical_host, host_and_port, is_address
 
 MAX_CODINGS = 3
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -231,8 +231,8 @@ class GuardedHttp:
     def __init__(
         self, allow_hosts: Sequence[str] = (), connect_to: Mapping[str, str] | None = None, *, user_agent: str
     ) -> None:
-        self._connect_to = {host.lower(): target for host, target in (connect_to or {}).items()}
-        self._allow_hosts = (*allow_hosts, *self._connect_to)
+        self._connect_to = {host_and_port(host): target for host, target in (connect_to or {}).items()}
+        self._allow_hosts = (*allow_hosts, *(connect_to or {}))
         self._headers = {"User-Agent": user_agent, "Connection": "close"}
         self._tls = ssl.create_default_context()
         self._tls.sslsocket_class = _TlsSocket
@@ -282,7 +282,8 @@ class GuardedHttp:
         return self._target((parts.hostname or "").rstrip("."), port) is not None
 
     def _target(self, host: str, port: int) -> str | None:
-        return self._connect_to.get(host.lower()) or self._connect_to.get(f"{host.lower()}:{port}")
+        host = canonical_host(host)
+        return self._connect_to.get((host, None)) or self._connect_to.get((host, port))
 
     def _socket(self, host: str, port: int, deadline: Deadline) -> _Socket:
         """Resolve, check all addresses, connect to the first that answers: no second look-up to be lied to in."""
@@ -315,19 +316,11 @@ class GuardedHttp:
         return wrapped
 
 
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
-
-
 def _resolve_in_time(host: str, port: int, deadline: Deadline) -> list[Any]:
     """The system's resolver knows no time limit: it works in a thread that is left behind when the time is up. An
     address is looked up nowhere.
     """
-    if _is_address(host):
+    if is_address(host):
         return resolve_host(host, port)
     answers: queue.SimpleQueue[list[Any] | Exception] = queue.SimpleQueue()
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from curation_assets.sources.download.domain_limits import TOO_MANY, DomainLimits, domain_of
+from curation_assets.sources.download.domain_limits import TOO_MANY, DomainLimits
 from curation_assets.sources.download.guarded_http import Deadline, GuardedHttp, Response
 from curation_assets.sources.download.opt_outs import (
     OptOutName,
@@ -23,6 +23,7 @@ from curation_assets.sources.download.site_files import SiteFiles
 from curation_assets.sources.download.tdmrep import TdmRules
 from curation_assets.stores.image_rights import image_signals
 from curation_assets.stores.rights_signals import Signal
+from curation_assets.stores.web_addresses import domain_of
 
 MAX_REDIRECTS = 10
 MAX_REFUSALS = 5  # answers 429 or 503 to one row
@@ -108,7 +109,7 @@ class ImageFetcher:
             self._take(self._of_robots_txt(url, deadline), row)
             reserved = self._of_tdmrep(url, deadline)
         row.site_seconds = deadline.left
-        domain, refusal = domain_of(url), None
+        domain, refusal = domain_of(url) or "", None
         for refusals in range(1, MAX_REFUSALS + 1):
             with contextlib.ExitStack() as held:
                 try:

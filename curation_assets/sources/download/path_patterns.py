@@ -1,17 +1,16 @@
 """Patterns of paths in robots.txt (RFC 9309 §2.2.2, §2.2.3) and tdmrep.json: prefixes with `*`, and `$` for the end."""
 
-import re
 import urllib.parse
 
-_OCTET = re.compile(rb"%([0-9A-Fa-f]{2})|(.)", re.DOTALL)
-_UNRESERVED = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~")
+from curation_assets.stores.web_addresses import one_escaping
+
 _KEPT = frozenset(b"/?")  # written plainly they part a path; as %2F and %3F they are letters of it
 
 
 def path_of(url: str) -> str:
     """Path and query of a URL as patterns are compared with them: of several spellings of one octet, one."""
     parts = urllib.parse.urlsplit(url)
-    return _canonical((parts.path or "/") + (f"?{parts.query}" if parts.query else ""), _KEPT)
+    return one_escaping((parts.path or "/") + (f"?{parts.query}" if parts.query else ""), _KEPT)
 
 
 class PathPattern:
@@ -19,7 +18,7 @@ class PathPattern:
 
     def __init__(self, text: str) -> None:
         is_anchored = text.endswith("$")
-        canonical = _canonical(text.removesuffix("$"), _KEPT | {ord("*")})
+        canonical = one_escaping(text.removesuffix("$"), _KEPT | {ord("*")})
         self._parts = canonical.split("*")
         self._is_anchored = is_anchored
         self.octets = len(canonical) + is_anchored
@@ -39,12 +38,3 @@ class PathPattern:
         if self._is_anchored:
             return path.endswith(rest[-1]) and len(path) - len(rest[-1]) >= position
         return path.find(rest[-1], position) >= 0
-
-
-def _canonical(text: str, kept: frozenset[int]) -> str:
-    def spelt(match: re.Match[bytes]) -> bytes:
-        octet = int(match[1], 16) if match[1] else match[2][0]
-        is_plain = octet in _UNRESERVED or (not match[1] and octet in kept)
-        return bytes([octet]) if is_plain else b"%%%02X" % octet
-
-    return _OCTET.sub(spelt, text.encode("utf-8", "surrogatepass")).decode("ascii")

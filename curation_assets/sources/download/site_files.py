@@ -4,7 +4,6 @@ import hashlib
 import json
 import threading
 import time
-import urllib.parse
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +13,7 @@ from curation_assets.sources.download.guarded_http import Deadline, GuardedHttp
 from curation_assets.sources.download.reasons import NotFetched
 from curation_assets.stores.atomic import write_text_atomically
 from curation_assets.stores.images import ImageRejected
+from curation_assets.stores.web_addresses import parsed_url
 
 MAX_REDIRECTS = 5  # RFC 9309 §2.3.1.2
 MAX_AGE_SECONDS = 24 * 3600.0  # §2.4
@@ -56,8 +56,7 @@ class SiteFiles(Generic[RulesT]):
 
         Raises NotFetched (robots_txt_unreachable), or what ended the fetch.
         """
-        parts = urllib.parse.urlsplit(url)
-        origin = f"{parts.scheme}://{parts.netloc.lower()}"
+        origin = parsed_url(url).origin
         state = self.origins.setdefault(origin, _Origin())
         if not state.lock.acquire(timeout=max(deadline.left, 0)):
             raise TimeoutError(f"timed out: {origin}{self.path} not complete after {deadline.seconds:g} s")

@@ -11,11 +11,11 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Needs, Shown, Table
 from curation_assets.methods.english import likely_languages
 from curation_assets.sources.declaration import Pool, declared_sources
-from curation_assets.sources.download.domain_limits import domain_of
 from curation_assets.sources.licences import spdx_of
 from curation_assets.stores.denylist import TAKEDOWN
 from curation_assets.stores.hash_lists import QUARANTINED
 from curation_assets.stores.provenance import FETCHED, GIVEN, KEPT_OF_REMOVED, PROVENANCE_SCHEMA
+from curation_assets.stores.web_addresses import domain_of
 
 ROLE = "language_identifier"
 MAX_DOMAIN_CHARACTERS = 253  # RFC 1035
@@ -111,16 +111,9 @@ def _columns(frame: pl.DataFrame, schema: Mapping[str, Any]) -> pl.DataFrame:
 def _domains(rows: pl.DataFrame) -> pl.Series:
     """Registered domain of each row's URL, else of its page; null without either."""
     urls = rows.select(pl.coalesce("url", "source_url")).to_series()
-    known = {url: _domain(url) for url in urls.drop_nulls().unique().to_list()}
-    return urls.replace_strict(known, default=None, return_dtype=pl.String)
-
-
-def _domain(url: str) -> str | None:
-    try:
-        domain = domain_of(url).lower()
-    except ValueError:  # no URL
-        return None
-    return domain if 0 < len(domain) <= MAX_DOMAIN_CHARACTERS else None
+    known = {url: domain_of(url) for url in urls.drop_nulls().unique().to_list()}
+    domains = urls.replace_strict(known, default=None, return_dtype=pl.String)
+    return domains.set(domains.str.len_chars() > MAX_DOMAIN_CHARACTERS, None)
 
 
 def _languages(captions: pl.Series, identifier: LanguageIdentifier | None) -> pl.Series:

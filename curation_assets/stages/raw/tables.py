@@ -68,7 +68,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         name=LOOKUP,
         grain="pool",
         inputs=(SAMPLES,),
-        version="1",
+        version="2",
         description="`keys.npy`: from ids, URLs and image hashes to shards, so that `curate why` reads one shard.",
         compute=Folder(lambda ctx, folder: write_lookup(ctx.store, folder, ctx.settings.threads)),
         shown=Shown(kinds=("numpy",)),
