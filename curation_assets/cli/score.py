@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import numpy as np
 import polars as pl
 import typer
-import yaml
 from rich.padding import Padding
 from rich.text import Text
 
@@ -28,6 +27,7 @@ from curation_assets.cli.common import (
 from curation_assets.core.progress import reporter_for
 from curation_assets.core.roles import ROLES
 from curation_assets.core.settings import Profile
+from curation_assets.core.yaml_files import parse_yaml
 from curation_assets.flow.worth import web_worth_of, worth_of
 from curation_assets.methods import Method, all_methods, get_method, own_methods
 from curation_assets.numeric.agreement import agreement
@@ -143,10 +143,7 @@ def settings_given(texts: list[str]) -> dict[str, Any]:
         name, sign, value = text.partition("=")
         if not sign or not name:
             raise ValueError(f"--set must read NAME=VALUE, got {text!r}")
-        try:
-            given[name] = yaml.safe_load(value)
-        except yaml.YAMLError as error:
-            raise ValueError(f"--set {name}: {value!r} is no YAML; quote it") from error
+        given[name] = parse_yaml(value, f"--set {name}")
     return given
 
 

@@ -18,6 +18,7 @@ from curation_assets.core.table_names import SAMPLES
 from curation_assets.flow.context import PoolContext
 from curation_assets.operations.options import OperationsOptions
 from curation_assets.sources.download.download import image_fetcher
+from curation_assets.sources.download.fetch_shard import MAX_MESSAGE
 from curation_assets.sources.download.image_fetch import ImageFetcher
 from curation_assets.sources.download.reasons import reason_of
 from curation_assets.sources.shards import ROBOTS_FOLDER
@@ -144,7 +145,7 @@ def _ask(
         try:
             fetcher.check(url)
         except Exception as error:  # whatever a stranger's server does is an answer, with its reason
-            return reason_of("failed_to_download", str(error)), str(error)
+            return reason_of("failed_to_download", str(error)), str(error)[:MAX_MESSAGE]
         return None, ""
 
     outcomes = []

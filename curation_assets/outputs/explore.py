@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from curation_assets.stores.web_addresses import hosts_of
 from curation_assets.core.table_names import IMAGE_EMBEDDING, SAMPLES, stage_of
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of
@@ -25,6 +24,7 @@ from curation_assets.stores.denylist import COLUMNS, Denylist
 from curation_assets.stores.images import ImageRejected
 from curation_assets.stores.parquet import parquet_footer
 from curation_assets.stores.samples import SAMPLES_SCHEMA
+from curation_assets.stores.web_addresses import hosts_of
 
 FOLDER = "explore"  # in the pool's work folder; a takedown deletes it
 FILE = "samples.parquet"

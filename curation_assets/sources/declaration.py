@@ -34,7 +34,7 @@ from curation_assets.core.validation import (
     fields_of,
     setting,
 )
-from curation_assets.core.yaml_files import read_yaml
+from curation_assets.core.yaml_files import parse_yaml, read_yaml
 from curation_assets.sources.all_options import PoolOptions
 from curation_assets.sources.base import Offered, Source, source_of, sources_in_order
 from curation_assets.sources.download.download import DownloadSettings
@@ -282,7 +282,7 @@ def set_values(settings: Settings, name: str, given: Mapping[str, str]) -> Pool:
         if field in ("name", "kind", "options") or is_planted:
             raise ValueError(f"{written} cannot be changed: it would be another pool; declare one (`curate pool add`)")
         text = with_value(text, keys, _as_declared(settings, keys, fields[field].annotation, value))
-    content = yaml.safe_load(text)
+    content = parse_yaml(text, str(path))
     pool = build(Pool, {key: value for key, value in content.items() if value is not None}, str(path))
     write_text_atomically(path, text)
     return pool
@@ -298,8 +298,8 @@ def _as_declared(settings: Settings, keys: list[str], annotation: Any, text: str
     if keys == ["profile"] and text != "null":
         return named_profile(text)
     try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
+        value = parse_yaml(text, ".".join(keys))
+    except ValueError:
         value = text
     is_list = get_origin(annotation) is tuple and len(keys) == 1 + (keys[0] == "options")
     return [value] if is_list and value is not None and not isinstance(value, list) else value

@@ -193,7 +193,7 @@ def _stated_images(path: Path) -> list[str]:
     try:
         features = json.loads(metadata.get(b"huggingface", b"{}"))["info"]["features"]
         return [name for name, feature in features.items() if '"_type": "Image"' in json.dumps(feature)]
-    except (ValueError, KeyError, TypeError, AttributeError):  # not in the form that the library writes
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):  # not in the form that the library writes
         return []
 
 

@@ -18,7 +18,7 @@ from curation_assets.sources.kinds.webdataset import read_tar_rows
 from curation_assets.stores.atomic import replacing
 from curation_assets.stores.images import ImageRejected, check_image, decode_image, tar_index
 from curation_assets.stores.parquet import read_parquet
-from curation_assets.stores.tar_samples import find_tars, key_of
+from curation_assets.stores.tar_samples import find_tars, json_of, key_of
 from curation_assets.stores.tar_writing import add_member
 from curation_assets.world.photo_noise import (
     IS_ALIGNED,
@@ -129,11 +129,7 @@ def _captions(tar: Path, member: str) -> tuple[str, ...]:
     index, name = tar_index(tar), f"{key_of(member)}.json"
     if name not in index.members:
         return ()
-    try:
-        content = json.loads(index.read(name))
-    except (json.JSONDecodeError, UnicodeDecodeError):
-        return ()
-    given = content.get("captions") if isinstance(content, dict) else None
+    given = json_of(index, name)[0].get("captions")
     texts = [text.strip() for text in given if isinstance(text, str)] if isinstance(given, list) else []
     return tuple(dict.fromkeys(text for text in texts if text))
 

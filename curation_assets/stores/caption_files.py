@@ -220,7 +220,7 @@ def _read_json(path: Path) -> Any:
         raise FileNotFoundError(f"no file {path}")
     try:
         return json.loads(path.read_bytes())
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is no JSON: {error}") from error
 
 

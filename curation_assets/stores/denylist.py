@@ -46,7 +46,9 @@ def normalised(kind: Kind, value: str) -> str:
     if kind == "url":
         return canonical_url(value)
     if kind in ("creator", "source"):
-        return canonical_name(value)
+        if not (name := canonical_name(value)):
+            raise ValueError(f"expected the name of a {kind}, got {value!r}")
+        return name
     text = canonical_host(value) if kind == "domain" else value.strip().lower()
     if kind == "uid":
         sample_id = sample_id_from(text)

@@ -1,11 +1,12 @@
 """What an owner declares about the use of an image for training: one signal, and a cell of a list of them."""
 
+from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, NamedTuple
 
 LETTERS = 200  # of a value or a place that is kept
-MAX_SIGNALS = 50  # of one image
+MAX_SIGNALS = 10  # of one kind, of one image
 
 
 class Signal(NamedTuple):
@@ -24,9 +25,12 @@ class Signal(NamedTuple):
 
 
 def signal_rows(signals: Iterable[Signal], checked_at: datetime) -> list[dict[str, Any]]:
-    """A cell of `rights_signals` (stores/provenance.py): each signal once, as found, the first MAX_SIGNALS."""
+    """A cell of `rights_signals` (stores/provenance.py): each signal once, as found, MAX_SIGNALS of a kind at most."""
     found = dict.fromkeys((one.kind, one.value[:LETTERS], one.where[:LETTERS]) for one in signals)
-    return [
-        {"kind": kind, "value": value, "where": where, "checked_at": checked_at}
-        for kind, value, where in list(found)[:MAX_SIGNALS]
-    ]
+    count = Counter[str]()
+    rows = []
+    for kind, value, where in found:
+        count[kind] += 1
+        if count[kind] <= MAX_SIGNALS:
+            rows.append({"kind": kind, "value": value, "where": where, "checked_at": checked_at})
+    return rows

@@ -205,7 +205,7 @@ def _parsed_suffixes() -> PublicSuffixList:
 
 def canonical_name(name: str) -> str:
     """The one form of the name of a creator or source: without differences of case, blanks, composition and invisible
-    characters; one that is an address as such. Raises ValueError for a blank.
+    characters; one that is an address as such. '' for a blank.
     """
     if "://" in name:
         try:
@@ -214,6 +214,4 @@ def canonical_name(name: str) -> str:
             pass
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
     visible = "".join(letter for letter in folded if unicodedata.category(letter) != "Cf")
-    if not (text := " ".join(visible.split())):
-        raise ValueError(f"expected a name, got {name[:200]!r}")
-    return text
+    return " ".join(visible.split())

@@ -104,7 +104,7 @@ def test_every_header_of_a_name_counts_and_each_rule_can_be_switched_off() -> No
             assert reason(fetcher_for(server, **settings), server.url("/a")) == expected, settings
 
 
-def test_opted_out_images_are_not_read_and_not_requested_twice() -> None:
+def test_opted_out_images_are_not_requested_twice() -> None:
     endless = b"HTTP/1.1 200 OK\r\nX-Robots-Tag: img2dataset: noai\r\n\r\n"
 
     def forbidden(visit: Visit) -> None:

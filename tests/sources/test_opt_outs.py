@@ -26,6 +26,7 @@ from curation_assets.sources.download.download import (
     image_fetcher,
     write_receipt,
 )
+from curation_assets.sources.download.fetch_shard import MAX_MESSAGE
 from curation_assets.sources.download.image_fetch import Found
 from curation_assets.sources.download.opt_outs import DEFAULTS, header_signals
 from curation_assets.sources.download.path_patterns import PathPattern, path_of
@@ -34,7 +35,7 @@ from curation_assets.sources.download.robots import Rules
 from curation_assets.sources.download.tdmrep import MAX_BYTES, TdmRules
 from curation_assets.stores.content_hash import config_sha256
 from curation_assets.stores.provenance import FETCHED
-from curation_assets.stores.rights_signals import Signal
+from curation_assets.stores.rights_signals import LETTERS, MAX_SIGNALS, Signal
 from tests.support.marked_images import SIGNED, VOCABULARY, image, jpeg_with_xmp, xmp
 from tests.support.raw_server import Answer, RawServer, Visit, reply
 
@@ -202,6 +203,9 @@ def test_the_example_of_the_tdmrep_report() -> None:
     assert of_tdmrep(rules, "/other") == []
     assert of_tdmrep([{"location": "/path/foo-%24", "tdm-reservation": 1}], "/path/foo-$") == [("1", True)]
     first = [{"location": "/a/b", "tdm-reservation": 0}, {"location": "/", "tdm-reservation": "1"}]
+    for written, value, is_no in ((True, "true", True), (False, "false", False), ("TRUE", "true", True)):
+        assert of_tdmrep([{"location": "/", "tdm-reservation": written}], "/") == [(value, is_no)]
+        assert values(of_headers(("TDM-Reservation", value)), "tdmrep") == [(value, is_no)]
     assert [of_tdmrep(first, path) for path in ("/a/b/c", "/a")] == [[("0", False)], [("1", True)]]
 
 
@@ -214,7 +218,7 @@ def test_files_of_tdmrep_that_cannot_be_read_reserve_nothing() -> None:
         sound,
     ):
         assert of_tdmrep(odd, "/") == [("1", True)]
-    for value in (2, True, None, [1], "yes"):
+    for value in (2, None, [1], "yes"):
         assert of_tdmrep([{"location": "/", "tdm-reservation": value}], "/") == []
     for text in ('{"location": "/", "tdm-reservation": 1}', "[{]", "[" * 100_000, "[" + " " * MAX_BYTES + "]"):
         ((value, is_no),) = of_tdmrep(text, "/")
@@ -497,11 +501,10 @@ def test_each_row_of_a_site_that_declares_everywhere_ends_as_its_policy_says(pol
             if policy == "all ignored":
                 assert found == []
                 continue
-            if name != "robots" or policy != "all refused":  # what ends a row ends the search, after this file
-                assert ("rsl", "https://x.example/rsl.xml") in found
+            assert ("rsl", "https://x.example/rsl.xml") in found
             if expected == "opt_out":  # the exact signal in the detail
                 assert any(f"forbidden by {kind} {value} (" in row["message"] for kind, value in found), row["message"]
-            if name not in (None, "missing") and policy != "all refused":
+            if name not in (None, "missing"):  # also where the licence of the whole site refuses it before
                 kinds = {"content-usage" if name == "train-ai" else name}
                 assert kinds <= {kind for kind, _ in found}, path
             for one in row["rights_signals"]:
@@ -534,6 +537,52 @@ def test_each_row_of_a_site_that_declares_everywhere_ends_as_its_policy_says(pol
             assert found["/header/rsl.jpg"] == [licence, ("rsl", "https://x.example/other.xml")]
             assert found["/robots/1.jpg"][0] == ("robots", "disallows /robots/1.jpg for the agent *")
             assert by_path["/plain.jpg"]["content_type"] is None or "/" in by_path["/plain.jpg"]["content_type"]
+
+
+def test_an_origin_that_says_no_in_five_places_is_recorded_with_all_five(tmp_path: Path) -> None:
+    """Counts per kind are true: what refuses a row first hides no other declaration. A path that robots.txt disallows
+    is not requested; its server's tdmrep.json is read."""
+    robots = b"User-agent: *\nDisallow: /closed\nContent-Usage: / train-ai=n\nContent-Signal: / ai-train=no\n"
+    answers = {
+        "/robots.txt": reply(200, robots),
+        "/.well-known/tdmrep.json": reply(200, b'[{"location": "/", "tdm-reservation": true}]'),
+        "/1.jpg": reply(200, jpeg_with_xmp(xmp(NO_XMP)), X_Robots_Tag="noai"),
+        "/moved.jpg": reply(302, Location="/1.jpg"),
+        "/missing.jpg": reply(404),
+        "/closed.jpg": reply(200, image()),
+    }
+    site = [("content-usage", "train-ai=n"), ("content-signal", "ai-train=no"), ("tdmrep", "true")]
+    paths = ["/1.jpg", "/moved.jpg", "/missing.jpg", "/closed.jpg"]
+    with RawServer(answers) as server:
+        rows = rows_of(server, paths)
+        frame = download_shard(rows, tmp_path, "toy-000000", settings=DownloadSettings(), allow_hosts=(server.host,))
+        assert "/closed.jpg" not in server.requests
+    assert frame["reason"].to_list() == ["opt_out", "opt_out", "opt_out", "robots_txt"]
+    assert all("forbidden by content-usage train-ai=n (" in message for message in frame["message"][:3])
+    recorded = [[(one["kind"], one["value"]) for one in of_row] for of_row in frame["rights_signals"].to_list()]
+    everything = sorted([*site, ("x-robots-tag", "noai"), ("image", NO_XMP)])
+    assert [sorted(one) for one in recorded[:2]] == [everything, everything]
+    assert sorted(recorded[2]) == sorted(site[:2])
+    assert sorted(recorded[3]) == sorted([("robots", "disallows /closed.jpg for the agent *"), *site])
+    assert frame["fetched_at"].null_count() == 4, "nothing of them is kept"
+
+
+def test_no_kind_of_signal_crowds_out_another_and_texts_are_bounded(tmp_path: Path) -> None:
+    robots = b"User-agent: *\n" + b"".join(b"Content-Usage: / x%d=y\n" % number for number in range(99))
+    answers = {
+        "/robots.txt": reply(200, robots),
+        "/1.jpg": reply(200, jpeg_with_xmp(xmp(NO_XMP)), Content_Type="image/" + "j" * 60_000),
+        "/2.jpg": lambda visit: visit.send(b"HTTP/9 " + b"x" * 60_000 + b"\r\n\r\n"),
+    }
+    with RawServer(answers) as server:
+        rows, settings = rows_of(server, ["/1.jpg", "/2.jpg"]), DownloadSettings(opt_outs={"image": "record"})
+        frame = download_shard(rows, tmp_path, "toy-000000", settings=settings, allow_hosts=(server.host,))
+    assert frame["status"].to_list() == ["kept", "failed"]
+    kinds = [one["kind"] for one in frame["rights_signals"][0]]
+    assert (kinds.count("content-usage"), kinds.count("image")) == (MAX_SIGNALS, 1)
+    assert frame["content_type"][0] == ("image/" + "j" * 60_000)[:LETTERS]
+    assert len(frame["message"][1]) <= MAX_MESSAGE
+    assert max(path.stat().st_size for path in (tmp_path / "toy-000000").glob("*.json")) < 10_000
 
 
 def test_content_type_and_time_are_kept_where_a_download_is_reused_and_older_ones_stay(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import zlib
 import pytest
 
 from curation_assets.stores import c2pa_assertions
-from curation_assets.stores.image_rights import MAX_XMP, image_signals
+from curation_assets.stores.image_rights import MAX_PACKED, MAX_XMP, image_signals
 from tests.support.marked_images import (
     SIGNED,
     VOCABULARY,
@@ -28,6 +28,13 @@ ENTRIES = [
     ("cawg.ai_training", "allowed"),
     ("cawg.data_mining", "constrained"),
 ]
+
+
+def raw_profile(name: bytes, content: bytes) -> bytes:
+    """A profile as ImageMagick writes it into a text chunk of a PNG: lines of 72 hex digits."""
+    digits = content.hex().encode()
+    lines = [digits[start : start + 72] for start in range(0, len(digits), 72)]
+    return b"\n" + name + b"\n%8d\n" % len(content) + b"\n".join(lines) + b"\n"
 
 
 def found(data: bytes) -> list[tuple[str, bool]]:
@@ -62,6 +69,7 @@ def test_every_place_of_xmp_in_every_format(form: str) -> None:
     packet = xmp(NO, form=form)
     text = b"XML:com.adobe.xmp\0" + b"\0\0" + b"en\0\0" + packet
     packed = b"XML:com.adobe.xmp\0" + b"\1\0" + b"\0\0" + zlib.compress(packet)
+    segment = b"http://ns.adobe.com/xap/1.0/\0" + packet
     extension = b"http://ns.adobe.com/xmp/extension/\0" + b"0" * 32 + struct.pack(">I", len(packet))
     first, second = (extension + struct.pack(">I", start) + packet[start:end] for start, end in ((0, 90), (90, None)))
     for data in (
@@ -69,6 +77,11 @@ def test_every_place_of_xmp_in_every_format(form: str) -> None:
         with_segment(with_segment(image(), first), second),  # in two pieces, the later one first
         png_with_chunk(b"iTXt", text),
         png_with_chunk(b"iTXt", packed),
+        png_with_chunk(b"tEXt", b"XML:com.adobe.xmp\0" + packet),
+        png_with_chunk(b"tEXt", b"Raw profile type xmp\0" + raw_profile(b"xmp", packet)),
+        png_with_chunk(b"zTXt", b"Raw profile type xmp\0\0" + zlib.compress(raw_profile(b"xmp", packet))),
+        png_with_chunk(b"iTXt", b"Raw profile type xmp\0\0\0\0\0" + raw_profile(b"xmp", packet)),
+        png_with_chunk(b"zTXt", b"Raw profile type APP1\0\0" + zlib.compress(raw_profile(b"generic profile", segment))),
         webp_with_chunk(b"XMP ", packet),
         image("GIF") + b"\x21\xff\x0bXMP DataXMP" + packet,
         image("BMP") + packet,
@@ -100,7 +113,7 @@ def test_hostile_xmp_ends_in_a_reason_soon() -> None:
         (jpeg_with_xmp(bomb), "document type"),
         (jpeg_with_xmp(outside), "document type"),
         (webp_with_chunk(b"XMP ", large), f"at most {MAX_XMP} are parsed"),
-        (packed, f"unpacks to more than {MAX_XMP} bytes"),
+        (packed, f"unpacks to more than {MAX_PACKED} bytes"),
         (webp_with_chunk(b"XMP ", deep), "no XML"),
         (png_with_chunk(b"iTXt", b"XML:com.adobe.xmp\0\1\0\0\0no zlib"), "cannot be unpacked"),
         (png_with_chunk(b"iTXt", b"XML:com.adobe.xmp\0\0\0"), "ends before its text"),
@@ -108,6 +121,9 @@ def test_hostile_xmp_ends_in_a_reason_soon() -> None:
         (with_segment(image(), b"http://ns.adobe.com/xap/1.0/\0" + xmp(NO), length=300), "no XML"),
         (webp_with_chunk(b"XMP ", xmp(NO), length=300), "no XML"),
         (png_with_chunk(b"iTXt", b"XML:com.adobe.xmp\0\0\0\0\0" + xmp(NO), length=300), "no XML"),
+        (png_with_chunk(b"tEXt", b"Raw profile type xmp\0" + raw_profile(b"xmp", xmp(NO))[:-9]), "raw profile b'xmp'"),
+        (png_with_chunk(b"tEXt", b"Raw profile type xmp\0\nxmp\n 12\nno hex"), "raw profile"),
+        (png_with_chunk(b"zTXt", b"Raw profile type xmp\0"), "raw profile"),
         (image("GIF") + xmp(NO).replace(b"</x:xmpmeta>", b""), "does not end"),
         (with_segment(image(), short), "in pieces of"),
     ]  # fmt: skip
@@ -117,6 +133,12 @@ def test_hostile_xmp_ends_in_a_reason_soon() -> None:
         assert reason in value
         assert not is_no
     assert time.process_time() - began < 20
+
+
+def test_a_packet_that_cannot_be_read_hides_no_other() -> None:
+    data = with_segment(jpeg_with_xmp(xmp(NO)), b"http://ns.adobe.com/xap/1.0/\0" + xmp(NO)[:-60])  # before it
+    (value, _), (reason, is_no) = found(data)
+    assert (value, reason.partition(":")[0], is_no) == (NO, "unreadable", False)
 
 
 def test_a_length_beyond_the_file_reads_what_is_there() -> None:

@@ -105,7 +105,8 @@ def test_a_list_knows_every_spelling_whichever_it_was_given(name: str, tmp_path:
     url = "https://images.example.org/a/Caf%C3%A9~-/1.jpg?b=%C3%A9"
     written = SPELLINGS[name](url)
     rows = pl.DataFrame({"sample_id": ["0" * 32] * 3, "url": [url, written, "https://example.com/a"]})
-    for number, entry in enumerate([("url", url), ("url", written), ("domain", host_of(written)), ("domain", "Images.example.ORG.")]):
+    hosts = (host_of(written), "Images.example.ORG.", "example.org.")
+    for number, entry in enumerate([("url", url), ("url", written), *(("domain", host) for host in hosts)]):
         home = tmp_path / str(number)
         add_to_denylist(home, [entry])  # type: ignore[list-item]
         assert Denylist.load(home).denied(rows).to_list() == [True, True, False], entry
@@ -187,5 +188,4 @@ def test_names_of_creators_have_one_form() -> None:
         assert canonical_name(name) == "jane doe"
     assert canonical_name("Ju\u0308rgen") == canonical_name("JÜRGEN") != canonical_name("Jurgen")
     assert canonical_name("HTTPS://Photos.example:443/People/%7Ejane") == "https://photos.example/People/~jane"
-    with pytest.raises(ValueError, match="expected a name"):
-        canonical_name(" \u200b ")
+    assert canonical_name(" \u200b ") == ""

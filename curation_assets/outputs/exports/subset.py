@@ -12,7 +12,6 @@ import numpy as np
 import polars as pl
 
 from curation_assets.audit.ledger import Ledger, ledger_parts, ledger_path, read_ledger, recorded_columns, signal_column
-from curation_assets.stores.web_addresses import hosts_of
 from curation_assets.core.table_names import CHOSEN_CAPTION, SAMPLES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import holds_in_words, worths_of
@@ -35,6 +34,7 @@ from curation_assets.stores.parquet import parquet_schema, read_parquet, scan_pa
 from curation_assets.stores.releases import Release
 from curation_assets.stores.samples import OWN_ID
 from curation_assets.stores.subsets import ID_SUFFIXES, counted_ids, listed_stretches
+from curation_assets.stores.web_addresses import hosts_of
 
 #: Columns of raw/samples that exports carry along.
 SAMPLE_COLUMNS = (

@@ -24,6 +24,7 @@ from curation_assets.stores.provenance import FETCHED
 from curation_assets.stores.rights_signals import signal_rows
 from curation_assets.stores.web_addresses import domain_of
 
+MAX_MESSAGE = 1000  # letters; a status line may have 65,536
 MAX_ROWS = 10_000  # rows per tar; member keys have 4 digits after the shard's
 ROW_DIGITS = 4
 STOP_SECONDS = 0.2  # until a stopped download notices it
@@ -79,6 +80,7 @@ def fetch_shard(
         image, status = None, "failed_to_download"
         if data is not None:
             image, *sizes, message = resized(io.BytesIO(data))
+            message = message and message[:MAX_MESSAGE]
             status = "success" if message is None else "failed_to_resize"
             if message is None:
                 row |= dict(zip(("width", "height", "original_width", "original_height"), sizes, strict=True))
@@ -113,7 +115,7 @@ def _answers(
         try:
             answer: _Answer = place, fetch(url, found), None, found
         except Exception as error:  # whatever a server does to it is the row's reason
-            answer = place, None, str(error), found
+            answer = place, None, str(error)[:MAX_MESSAGE], found
         arrived.put(answer)
 
     waiting = iter(enumerate(urls))

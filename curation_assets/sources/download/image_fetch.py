@@ -22,7 +22,7 @@ from curation_assets.sources.download.robots import Rules
 from curation_assets.sources.download.site_files import SiteFiles
 from curation_assets.sources.download.tdmrep import TdmRules
 from curation_assets.stores.image_rights import image_signals
-from curation_assets.stores.rights_signals import Signal
+from curation_assets.stores.rights_signals import LETTERS, Signal
 from curation_assets.stores.web_addresses import domain_of
 
 MAX_REDIRECTS = 10
@@ -45,7 +45,8 @@ class ImageFetcher:
 
     A row may take `max_seconds` for all its attempts and redirects together, and as long again for robots.txt and
     tdmrep.json of the servers that it leads to; waiting for the turn of its domain does not count. `robots`, `tdm`:
-    None reads no such file. `treatments`: what is done about a signal of each name.
+    None reads no such file. `treatments`: what is done about a signal of each name. A row that signals forbid ends with
+    the first of them, after all were read; only an image whose path robots.txt disallows is not requested.
     """
 
     http: GuardedHttp
@@ -66,7 +67,7 @@ class ImageFetcher:
         Raises UrlRefused, NotFetched, ImageRejected, urllib.error.HTTPError, OSError (TimeoutError among them),
         http.client.HTTPException; `reason_of` their texts is the row's reason.
         """
-        return self._attempts(url, _Row(self.max_seconds, self.idle_seconds, Found() if found is None else found))
+        return self._looked_at(url, _Row(self.max_seconds, self.idle_seconds, Found() if found is None else found))
 
     def check(self, url: str) -> None:
         """Look whether the image may be used: robots.txt, tdmrep.json, the headers of its answer, and the image itself,
@@ -75,7 +76,17 @@ class ImageFetcher:
         Raises what `fetch` raises.
         """
         is_read = self.treatments["image"] != "ignore"
-        self._attempts(url, _Row(self.max_seconds, self.idle_seconds, Found(), is_read=is_read))
+        self._looked_at(url, _Row(self.max_seconds, self.idle_seconds, Found(), is_read=is_read))
+
+    def _looked_at(self, url: str, row: "_Row") -> bytes:
+        try:
+            data = self._attempts(url, row)
+        except Exception:
+            if row.refusal is None:
+                raise
+        if row.refusal is not None:  # goes before whatever else became of it
+            raise row.refusal
+        return data
 
     def _attempts(self, url: str, row: "_Row") -> bytes:
         for attempts_left in range(self.retries, -1, -1):
@@ -84,7 +95,7 @@ class ImageFetcher:
                 return self._follow(url, row)
             except (OSError, http.client.HTTPException) as error:
                 is_final = isinstance(error, urllib.error.HTTPError) and (error.code < 500 or error.code in TOO_MANY)
-                if is_final or not attempts_left or row.deadline.left <= 0:
+                if is_final or not attempts_left or row.deadline.left <= 0 or row.refusal is not None:
                     raise
         raise AssertionError("unreachable: the last attempt returns or raises")
 
@@ -106,9 +117,13 @@ class ImageFetcher:
                 return self._body_or_next(response, row, [])
         deadline = Deadline(row.site_seconds, self.idle_seconds)
         with row.deadline.paused():
-            self._take(self._of_robots_txt(url, deadline), row)
-            reserved = self._of_tdmrep(url, deadline)
+            of_robots, reserved = self._of_robots_txt(url, deadline), self._of_tdmrep(url, deadline)
         row.site_seconds = deadline.left
+        self._take(of_robots, row)
+        if self.treatments[ROBOTS] == "refuse" and any(one.kind == ROBOTS for one in of_robots):
+            self._take(reserved, row)  # the image itself is not requested
+            assert row.refusal is not None, "a Disallow forbids"
+            raise row.refusal
         domain, refusal = domain_of(url) or "", None
         for refusals in range(1, MAX_REFUSALS + 1):
             with contextlib.ExitStack() as held:
@@ -138,13 +153,14 @@ class ImageFetcher:
             return response.next_url
         if not 200 <= response.status < 300:
             raise _http_error(response)
-        row.found.content_type = response.headers.get("Content-Type")
+        row.found.content_type = (response.headers.get("Content-Type") or "")[:LETTERS] or None
         of_headers = header_signals(response.headers, words=self.opt_out_words, agents=self.agents)
         self._take([*of_headers, *reserved], row)
         if not row.is_read:
             return b""
         data = response.read(self.max_bytes)
-        row.found.fetched_at = datetime.now(UTC)
+        if row.refusal is None:
+            row.found.fetched_at = datetime.now(UTC)
         if self.treatments["image"] != "ignore":
             self._take(image_signals(data), row)
         return data
@@ -170,22 +186,23 @@ class ImageFetcher:
         return rules.signals(url, where)
 
     def _take(self, signals: Iterable[Signal], row: "_Row") -> None:
-        """Record what is not ignored. Raises NotFetched for the first that forbids and is refused."""
+        """Record what is not ignored; the first that forbids and is refused is the row's refusal."""
         signals = [one for one in signals if treatment_of(one, self.treatments) != "ignore"]
         row.found.signals += signals
         for one in standing(signals):
             if one.is_no and treatment_of(one, self.treatments) == "refuse":
-                if one.kind == ROBOTS:
-                    raise NotFetched("robots_txt", f"{one.where} {one.value}")
-                raise NotFetched("opt_out", f"forbidden by {one}")
+                is_robots = one.kind == ROBOTS
+                words = ("robots_txt", f"{one.where} {one.value}") if is_robots else ("opt_out", f"forbidden by {one}")
+                row.refusal = row.refusal or NotFetched(*words)
 
 
 class _Row:
-    """What a row has left of its time, whether its image is read, and what was found."""
+    """What a row has left of its time, whether its image is read, what was found, and what forbids its use."""
 
     def __init__(self, max_seconds: float, idle_seconds: float, found: Found, *, is_read: bool = True) -> None:
         self.is_read = is_read
         self.found = found
+        self.refusal: NotFetched | None = None  # all other declarations are read before it ends the row
         self.deadline = Deadline(max_seconds, idle_seconds)
         self.site_seconds = max_seconds
 

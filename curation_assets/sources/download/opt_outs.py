@@ -8,7 +8,7 @@ from typing import Literal
 
 from curation_assets.sources.download.content_usage import forbids_training, signals_no_training
 from curation_assets.sources.download.tdmrep import KIND as TDMREP
-from curation_assets.sources.download.tdmrep import reserved
+from curation_assets.sources.download.tdmrep import is_reserved, reserved, states_reservation
 from curation_assets.stores.rights_signals import Signal
 
 HEADER = "header"
@@ -56,8 +56,8 @@ def header_signals(headers: Message, *, words: Collection[str], agents: Collecti
     signals = _x_robots_tags(headers, {word.strip().lower() for word in words}, {agent.lower() for agent in agents})
     policy = next(iter(_all(headers, "TDM-Policy")), None)
     for value in _all(headers, "TDM-Reservation"):
-        if value in ("0", "1"):
-            signals.append(Signal(TDMREP, reserved(value, policy), HEADER, is_no=value == "1"))
+        if states_reservation(value):
+            signals.append(Signal(TDMREP, reserved(value, policy), HEADER, is_reserved(value)))
     usage = ", ".join(_all(headers, "Content-Usage"))  # RFC 9651 §4.2: several lines are one Dictionary
     if usage:
         signals.append(Signal("content-usage", usage, HEADER, forbids_training(usage)))

@@ -30,7 +30,7 @@ class TdmRules:
             return [Signal(KIND, f"unreadable: {self._problem}", where, is_no=False)]
         path = path_of(url) if self._rules else ""
         value = next((value for pattern, value in self._rules if pattern.matches(path)), None)
-        return [] if value is None else [Signal(KIND, value, where, is_no=value.startswith("1"))]
+        return [] if value is None else [Signal(KIND, value, where, is_reserved(value.partition(" ")[0]))]
 
 
 def _rules(text: str) -> list[tuple[PathPattern, str]]:
@@ -44,12 +44,22 @@ def _rules(text: str) -> list[tuple[PathPattern, str]]:
         if not isinstance(rule, dict):
             continue
         location, reservation, policy = (rule.get(name) for name in ("location", "tdm-reservation", "tdm-policy"))
-        if isinstance(location, str) and location and str(reservation).strip() in ("0", "1"):
-            value = reserved(str(reservation), policy if isinstance(policy, str) else None)
+        if isinstance(location, str) and location and states_reservation(reservation):
+            value = reserved(str(reservation).lower(), policy if isinstance(policy, str) else None)
             found.append((PathPattern(location), value))
     return found
 
 
+def states_reservation(given: object) -> bool:
+    """Whether a tdm-reservation says something: 0 or 1, as a number or a text, and true or false, which many write."""
+    return str(given).strip().lower() in ("0", "1", "false", "true")
+
+
+def is_reserved(reservation: str) -> bool:
+    """Whether rights are reserved."""
+    return reservation.strip().lower() in ("1", "true")
+
+
 def reserved(reservation: str, policy: str | None) -> str:
-    """'1', or '1 https://example.org/policy' with the address of a policy."""
+    """'1', or '1 https://example.org/policy' with the address of a policy; a reservation as it was written."""
     return f"{reservation.strip()} {policy or ''}".strip()
