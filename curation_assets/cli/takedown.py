@@ -22,9 +22,20 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.operations.opt_out_checks import forget_proposed, proposed_opt_outs
 from curation_assets.operations.takedown_feeds import fetched_feed
 from curation_assets.sources.declaration import list_pools
-from curation_assets.stores.denylist import KINDS, REASONS, Kind, add_entries, add_to_denylist
+from curation_assets.stores.denylist import (
+    KINDS,
+    REASONS,
+    Denylist,
+    Kind,
+    add_entries,
+    add_to_denylist,
+    entries_without_rows,
+)
 from curation_assets.stores.releases import release_folders
 from curation_assets.stores.scrubbing import UNREAD
+
+SHOWN = 20  # entries or rows that a line names
+ENTRY_DIGITS = 12  # of an entry's hash
 
 
 @command("takedown add", "Subsets")
@@ -74,11 +85,15 @@ def add(
             f"no opt-outs are proposed of {', '.join(proposed)}; `curate verify POOL --only opt-outs` looks for some"
         )
     new = add_to_denylist(settings.home, values, reasons)
+    listed = Denylist.load(settings.home)
+    names = {value: str(listed.entry_of(*value))[:ENTRY_DIGITS] for value in values}
     for ctx in contexts:
         forget_proposed(ctx)
     for item in opt_outs:
         notice(str(item))
     show(f"{new} added, {len(values) - new} known before. `curate takedown apply` purges what is here already.")
+    for (kind, value), name in names.items():
+        show(f"  entry {name}: {kind} {value}")
 
 
 @command("takedown apply", "Subsets")
@@ -145,6 +160,13 @@ def apply(
         ids = take_out(settings.home, Path(folder))
         notice(f"{folder}: {len(ids)} samples taken out" if ids else f"{folder}: holds nothing that is on the denylist")
 
+    if unfound := entries_without_rows(settings.home):
+        notice(
+            f"{len(unfound)} entries of the denylist have named no row that a pool held, so far: "
+            + ", ".join(f"{one.kind} {one.hash[:ENTRY_DIGITS]}" for one in unfound[:SHOWN])
+            + (", …" if len(unfound) > SHOWN else "")
+            + "; `takedown add` says which value an entry stands for"
+        )
     held = each_pool(map(str, export or ()), rewrite, what="export")
     if as_json:
         show_json(certificates)
@@ -180,6 +202,13 @@ def _show(certificate: dict[str, Any]) -> None:
     )
     for file in certificate["left"]:
         show(f"  left in {file['path']}" + (f": {UNREAD}" if file["what"] == UNREAD else ""))
+    if same := certificate["same_image"]:
+        show(
+            f"  the same image, byte for byte, stays in {len(same)} other rows: "
+            + ", ".join(f"{one['pool']} {one['sample_id']}" for one in same[:SHOWN])
+            + (", …" if len(same) > SHOWN else "")
+            + "; `curate takedown add --uid ID` takes one down"
+        )
     for source in certificate["sources_not_ours"]:
         show(f"  your source still has it: {source}")
     for sentence in certificate["not_done"]:

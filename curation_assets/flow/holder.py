@@ -43,6 +43,8 @@ class Takedown:
     remaining_sources: list[str] = field(default_factory=list)
     reasons: dict[str, str] = field(default_factory=dict)  # sample_id → why it is taken down, where that was stated
     holding: list[str] = field(default_factory=list)  # frozen tables that held one of the samples
+    entries: list[list[str]] = field(default_factory=list)  # kind and hash of those of the denylist that name samples
+    shared: list[str] = field(default_factory=list)  # texts and image hashes of samples that other rows have, too
     is_purged: bool = False  # everything that held a sample is removed: what is made again since then stays
 
     @property
@@ -59,10 +61,14 @@ class Takedown:
         """Of the samples, each once."""
         return self.samples["sample_id"].unique().to_list()
 
+    def add_entries(self, entries: Iterable[tuple[str, str]]) -> None:
+        """Note entries of the denylist, (kind, hash), by which samples were found."""
+        self.entries = sorted(map(list, {*map(tuple, self.entries), *entries}))
+
     @property
     def needles(self) -> Needles:
         """What must be found nowhere afterwards."""
-        return Needles.of(self.samples)
+        return Needles.of(self.samples, but=self.shared)
 
 
 @dataclass(frozen=True)

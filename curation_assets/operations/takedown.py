@@ -23,10 +23,18 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.holder import SAMPLE_SCHEMA, Holder, Takedown, all_holders
 from curation_assets.flow.holders import drop_previous_versions, frozen_holding, stored_names
 from curation_assets.flow.table import Table
+from curation_assets.operations.other_rows import same_images, shared_with_others
 from curation_assets.stores.atomic import PRIVATE, fetch_folder, remove_all_stale, remove_path, write_text_atomically
 from curation_assets.stores.begun import read_begun, write_begun
 from curation_assets.stores.catalog import rebuild_catalog
-from curation_assets.stores.denylist import FOLDER, Denylist, Kind, add_to_denylist
+from curation_assets.stores.denylist import (
+    FOLDER,
+    Denylist,
+    Kind,
+    add_to_denylist,
+    entries_without_rows,
+    note_found,
+)
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.manifest import utc_now
 from curation_assets.stores.object_versions import purge_versions
@@ -93,13 +101,16 @@ def begin_takedown(
         return None
     if before.is_purged and before.with_sources >= with_sources and before.samples.equals(samples):
         return before  # killed while the flow made the shards again: it goes on from there
+    takedown.shared = sorted({*before.shared, *shared_with_others(ctx, samples)})
     takedown.holding = sorted({*before.holding, *frozen_holding(ctx, tables, samples["sample_id"])})
     stored = {*stored_names(ctx, tables), *before.tables}
     takedown.tables = [name for name in tables if name in stored]
     takedown.digests_before = digests(home, _artefacts(ctx, tables, takedown, holders)) | before.digests_before
     _write_pending(home, takedown)
     ids: list[tuple[Kind, str]] = [("uid", sample_id) for sample_id in samples["sample_id"].unique()]
-    add_to_denylist(home, ids, {("uid", sample_id): reason for sample_id, reason in takedown.reasons.items()})
+    reasons = {("uid", sample_id): reason for sample_id, reason in takedown.reasons.items()}
+    add_to_denylist(home, ids, reasons, is_found=True)
+    note_found(home, takedown.entries)
     for holder in holders:
         holder.purge(ctx, tables, takedown)
     takedown.is_purged = True
@@ -125,6 +136,8 @@ def finish_takedown(
     elsewhere = [holder.left(ctx, takedown) for holder in holders]
     left += [one for found in elsewhere for one in found.found]
     with_owners = [one for found in elsewhere for one in found.with_owners]
+    same, not_searched = same_images(ctx, takedown.samples)
+    unfound = entries_without_rows(home)
     artefacts = [
         {"path": path, "sha256_before": takedown.digests_before.get(path), "sha256_after": after.get(path)}
         for path in sorted({*takedown.digests_before, *after})
@@ -138,8 +151,11 @@ def finish_takedown(
         "unchanged": sum(artefact["sha256_before"] == artefact["sha256_after"] for artefact in artefacts),
         "files_searched": len(searched),
         "left": [{"path": path, "what": what} for path, what in [*left, *with_owners]],
+        "entries": [{"kind": kind, "entry": digest} for kind, digest in takedown.entries],
+        "entries_without_rows": [{"kind": one.kind, "entry": one.hash, "added_at": one.added_at} for one in unfound],
+        "same_image": same,
         "sources_not_ours": sorted(set(takedown.remaining_sources)),
-        "not_done": [sentence for found in elsewhere for sentence in found.not_done],
+        "not_done": [*(sentence for found in elsewhere for sentence in found.not_done), *not_searched],
         "not_made_again": [name for name in takedown.tables if name not in stored_names(ctx, tables)],
     }
     for holder in holders:

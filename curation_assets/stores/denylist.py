@@ -6,7 +6,7 @@ import json
 import re
 import secrets
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -92,6 +92,7 @@ class Entry:
     hash: str  # sha256 of salt, kind and value, 64 hex digits
     added_at: str | None = None  # UTC, ISO 8601
     reason: str | None = None  # one of REASONS; None: not stated
+    is_found: bool | None = None  # whether it has named a row that a pool held; None: of an earlier version, or a feed
 
 
 @dataclass(frozen=True)
@@ -140,6 +141,10 @@ class Denylist:
         known = self.hashes.get(kind)
         forms = _forms(kind, value) if known and value is not None else []
         return [one for form in forms for salt in self.salts if known and (one := _hash(salt, kind, form)) in known]
+
+    def entry_of(self, kind: Kind, value: str) -> str | None:
+        """The hash of the entry by which the list knows a value; None where it does not."""
+        return next(iter(self._entries(kind, value)), None)
 
     def has_domain_of(self, url: str | None) -> bool:
         """Whether the host of a URL, or a domain above it, is on the list."""
@@ -217,10 +222,8 @@ def _hash(salt: str, kind: str, value: str) -> str:
 
 
 def own_entries(home: Path) -> tuple[str, list[Entry]]:
-    """(salt, entries of this home without those of feeds), sorted by kind and hash. A home without a list gets one."""
+    """(salt, entries of this home without those of feeds), sorted by kind and hash."""
     content = _content(home)
-    if not _path(home).is_file():
-        write_text_atomically(_path(home), json.dumps(content, indent=1), mode=PRIVATE)
     own = [Entry(**entry) for entry in content["entries"] if "salt" not in entry]
     return str(content["salt"]), sorted(own, key=lambda entry: (entry.kind, entry.hash))
 
@@ -229,15 +232,33 @@ def add_to_denylist(
     home: Path,
     values: Iterable[tuple[Kind, str]],
     reasons: Mapping[tuple[Kind, str], str | None] = MappingProxyType({}),
+    *,
+    is_found: bool = False,
 ) -> int:
     """Add (kind, value) pairs; returns how many are new. The values themselves are not kept.
 
-    `reasons`: of pairs where one is stated. Raises ValueError for a malformed value, and then adds nothing.
+    `reasons`: of pairs where one is stated; `is_found`: whether they name rows that a pool held. Raises ValueError for
+    a malformed value, and then adds nothing.
     """
     forms = {(kind, normalised(kind, value)): reasons.get((kind, value)) or None for kind, value in values}
     content = _content(home)
     hashes = sorted((kind, _hash(str(content["salt"]), kind, form), why) for (kind, form), why in forms.items())
-    return _add(home, content, [Entry(kind, digest, utc_now(), why) for kind, digest, why in hashes])
+    return _add(home, content, [Entry(kind, digest, utc_now(), why, is_found) for kind, digest, why in hashes])
+
+
+def note_found(home: Path, entries: Iterable[Sequence[str]]) -> None:
+    """Note that entries (kind, hash) have named rows that a pool held."""
+    content, found = _content(home), set(map(tuple, entries))
+    new = [one for one in content["entries"] if one.get("is_found") is False and (one["kind"], one["hash"]) in found]
+    for entry in new:
+        entry["is_found"] = True
+    if new:
+        _write(home, content)
+
+
+def entries_without_rows(home: Path) -> list[Entry]:
+    """Entries of this home's own that have named no row so far, sorted by kind and hash."""
+    return [entry for entry in own_entries(home)[1] if entry.is_found is False]
 
 
 def add_entries(home: Path, salt: str, entries: Iterable[Entry]) -> int:
@@ -254,16 +275,21 @@ def _content(home: Path) -> dict[str, Any]:
     return read_json(_path(home), dict, advice=_ADVICE)
 
 
+def _write(home: Path, content: dict[str, Any]) -> None:
+    write_text_atomically(_path(home), json.dumps(content, indent=1), mode=PRIVATE)  # the salt protects the hashes
+
+
 def _add(
     home: Path, content: dict[str, Any], entries: Iterable[Entry], origin: Mapping[str, str] = MappingProxyType({})
 ) -> int:
-    known = {(entry["kind"], entry["hash"]) for entry in content["entries"]}
-    new = [entry for entry in entries if (entry.kind, entry.hash) not in known]
+    salt = origin.get("salt", content["salt"])
+    known = {(entry.get("salt", content["salt"]), entry["kind"], entry["hash"]) for entry in content["entries"]}
+    new = [entry for entry in entries if (salt, entry.kind, entry.hash) not in known]
     content["entries"] += [
         {name: value for name, value in vars(entry).items() if value is not None} | dict(origin) for entry in new
     ]
     if new:
-        write_text_atomically(_path(home), json.dumps(content, indent=1), mode=PRIVATE)  # the salt protects the hashes
+        _write(home, content)
     elif _path(home).is_file():
         _path(home).chmod(PRIVATE)  # a copied home may have lost it
     return len(new)

@@ -10,7 +10,7 @@ import io
 import json
 import sqlite3
 import tarfile
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,10 +136,11 @@ class Needles:
     sha256: frozenset[str]
 
     @classmethod
-    def of(cls, samples: pl.DataFrame) -> "Needles":
-        """Captions, URLs and image hashes of samples (columns url, caption and HASHES)."""
+    def of(cls, samples: pl.DataFrame, but: Iterable[str] = ()) -> "Needles":
+        """Captions, URLs and image hashes of samples (columns url, caption and HASHES), without those in `but`."""
         texts = {text for name in ("url", "caption") for text in samples[name] if text and text.strip()}
-        return cls(frozenset(texts), frozenset(digest for name in HASHES for digest in samples[name] if digest))
+        digests = {digest for name in HASHES for digest in samples[name] if digest}
+        return cls(frozenset(texts.difference(but)), frozenset(digests.difference(but)))
 
     def matches_in(self, path: Path) -> set[str]:
         """What of it a file holds, looked at as what it is: Parquet by its values, tars by their members, SQLite and

@@ -206,13 +206,40 @@ def test_an_entry_of_before_has_no_reason(tmp_path: Path) -> None:
     assert read_feed((tmp_path / "feed.jsonl").read_bytes(), "feed")[1][0].kind == "url"
 
 
-def test_an_empty_feed_is_one_and_keeps_its_salt(tmp_path: Path) -> None:
-    assert write_feed(tmp_path, tmp_path / "feed.jsonl") == 0
-    salt, entries = fetched_feed(str(tmp_path / "feed.jsonl"))
-    assert entries == []
-    add_to_denylist(tmp_path, [("domain", "bad.example")])
-    write_feed(tmp_path, tmp_path / "feed.jsonl")
-    assert fetched_feed(str(tmp_path / "feed.jsonl"))[0] == salt
+def test_a_home_with_nothing_to_tell_writes_no_feed_and_a_list_keeps_its_salt(tmp_path: Path) -> None:
+    for kind, name in ((None, None), ("creator", "Jane")):  # names stay here
+        add_to_denylist(tmp_path, [(kind, name)] if kind and name else [])  # type: ignore[list-item]
+        with pytest.raises(ValueError, match="nothing to tell"):
+            write_feed(tmp_path, tmp_path / "feed.jsonl")
+    assert not (tmp_path / "feed.jsonl").exists()
+    salts = []
+    for domain in ("bad.example", "worse.example"):
+        add_to_denylist(tmp_path, [("domain", domain)])
+        write_feed(tmp_path, tmp_path / "feed.jsonl")
+        salts.append(fetched_feed(str(tmp_path / "feed.jsonl"))[0])
+    assert salts[0] == salts[1]
+
+
+def test_a_changed_salt_is_refused_and_one_that_got_in_does_not_keep_the_right_one_out(
+    tmp_path: Path, whole: bytes
+) -> None:
+    rows = pl.DataFrame({"sample_id": ["0" * 32], "url": ["http://a.example/1.jpg"]})
+    salt, entries = read_feed(whole, "feed")
+    for place in range(len(salt)):
+        digit = "0" if salt[place] != "0" else "1"
+        with pytest.raises(ValueError, match="a salt and lines of the sha256"):
+            read_feed(with_header(whole, salt=salt[:place] + digit + salt[place + 1 :]), "feed")
+    add_entries(tmp_path, "0" * 32, entries)  # of a feed of format 1, whose salt nothing protects
+    assert not Denylist.load(tmp_path).denied(rows).any()
+    assert add_entries(tmp_path, salt, entries) == len(entries)
+    assert Denylist.load(tmp_path).denied(rows).all()
+    assert add_entries(tmp_path, salt, entries) == 0
+
+
+def test_a_feed_of_format_1_is_read_too(whole: bytes) -> None:
+    body = whole.partition(b"\n")[2]
+    older = with_header(whole, format="curation_takedown_feed/1", sha256=hashlib.sha256(body).hexdigest())
+    assert read_feed(older, "feed") == read_feed(whole, "feed")
 
 
 @pytest.fixture(scope="module")
@@ -227,8 +254,14 @@ def with_entry(data: bytes, **changed: object) -> bytes:
     """The feed with its first entry changed, and a header that fits."""
     first, *lines = data.splitlines()
     body = b"".join(line + b"\n" for line in [json.dumps(json.loads(lines[0]) | changed).encode(), *lines[1:]])
-    header = json.loads(first) | {"sha256": hashlib.sha256(body).hexdigest()}
-    return json.dumps(header).encode() + b"\n" + body
+    return fitting(json.loads(first), body)
+
+
+def fitting(header: dict[str, object], body: bytes) -> bytes:
+    """A feed whose header has the number of its lines and the sha256 of itself and them."""
+    covered = {name: value for name, value in header.items() if name != "sha256"} | {"entries": body.count(b"\n")}
+    digest = hashlib.sha256(json.dumps(covered, sort_keys=True).encode() + b"\n" + body).hexdigest()
+    return json.dumps(covered | {"sha256": digest}).encode() + b"\n" + body
 
 
 def with_header(data: bytes, **changed: object) -> bytes:
@@ -243,8 +276,12 @@ HOSTILE = {
     "deep": (lambda data: b"[" * 1000 + b"]" * 1000 + b"\n", "JSON object|bytes"),
     "not text": (lambda data: b"\xff\xfe" + data, "JSON object"),
     "web page": (lambda data: b"<html>moved</html>", "JSON object"),
-    "another format": (lambda data: with_header(data, format="curation_takedown_feed/2"), "feed/1"),
-    "a number for a format": (lambda data: with_header(data, format=1), "feed/1"),
+    "another format": (lambda data: with_header(data, format="curation_takedown_feed/3"), "feed/2"),
+    "a number for a format": (lambda data: with_header(data, format=1), "feed/2"),
+    "a byte order mark": (lambda data: b"\xef\xbb\xbf" + data, "JSON object"),
+    "UTF-16": (lambda data: data.decode().encode("utf-16-le"), "JSON object"),
+    "no entry": (lambda data: fitting(json.loads(data.partition(b"\n")[0]), b""), "at least one entry, got none"),
+    "another date": (lambda data: with_header(data, as_of="2020-01-01T00:00:00+00:00"), "sha256"),
     "more keys": (lambda data: with_header(data, url="http://a.example/"), "JSON object with as_of"),
     "salt": (lambda data: with_header(data, salt="abc"), "salt of 32"),
     "salt of another type": (lambda data: with_header(data, salt=["a"] * 32), "salt of 32"),
@@ -476,7 +513,11 @@ def test_rows_are_known_by_creator_source_and_the_domain_of_their_page(tmp_path:
         listed = Denylist.load(home)
         assert np.flatnonzero(listed.denied(rows)).tolist() == expected, (kind, value)
         assert set(listed.reasons(rows).drop_nulls()) == ({"privacy"} if expected else set())
-        assert write_feed(home, home / "feed.jsonl") == (1 if kind == "domain" else 0), "names stay here"
+        if kind == "domain":
+            assert write_feed(home, home / "feed.jsonl") == 1
+        else:
+            with pytest.raises(ValueError, match="nothing to tell"):  # names stay here
+                write_feed(home, home / "feed.jsonl")
         assert value not in (home / "takedown" / "denylist.json").read_text()
     for kind in ("creator", "source"):
         with pytest.raises(ValueError, match=f"name of a {kind}"):

@@ -18,6 +18,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.run_table import run_with_upstream
 from curation_assets.operations.takedown import begin_takedown, finish_takedown
+from curation_assets.selection.kinds.mix import KIND
 from curation_assets.sources.declaration import DeclaredSource, add_pool, save_pool
 from curation_assets.stores.denylist import add_to_denylist, own_entries
 from curation_assets.stores.provenance import PROVENANCE_SCHEMA
@@ -96,6 +97,23 @@ def test_what_the_rows_bring_along_is_there_from_every_kind_of_source(tmp_path: 
     assert {name: rows[name].to_list() for name in EXPECTED} == EXPECTED
     assert rows["language"].to_list() == ["en", "de", "fr", "en"]  # the last one's likeliest is Dutch
     assert (rows["image_bytes"].null_count() == 0) == (kind != "captions")
+
+
+def test_a_host_has_one_domain_however_it_is_written(tmp_path: Path) -> None:
+    """In raw/provenance, of which summaries, mixtures and counts are made, and where hosts are counted."""
+    pages = ["http://пример.рф/1", "https://www.XN--E1AFMKFD.xn--p1ai.:443/2", "http://user@images.ПРИМЕР。рф:8080/3"]
+    pages += ["http://[2001:DB8:0::1]/4", "http://[2001:db8::1]:80/5", "http://a.公司.cn/6", "http://b.公司.cn/7"]
+    source = tmp_path / "rows.csv"
+    captions = [f"a photo of {number} dogs on a beach" for number in range(len(pages))]
+    pl.DataFrame({"caption": captions, "page_url": pages}).write_csv(source)
+    settings = load_settings(tmp_path / "home", "embedded")
+    add_pool(settings, "p", source)
+    ctx = made(settings)
+    one = "xn--e1afmkfd.xn--p1ai"
+    assert provenance(ctx)["domain"].to_list() == [
+        one, one, one, "2001:db8::1", "2001:db8::1", "a.xn--55qx5d.cn", "b.xn--55qx5d.cn",
+    ]  # fmt: skip
+    assert build(KIND, {"by": "domain", "shares": {"Пример.рф.": 1}, "samples": 9}, "mix").shares == {one: 1}
 
 
 def test_a_declared_source_fills_what_rows_lack_and_restales_no_score(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ class RegisteredRows(Holder):
         takedown.samples = pl.concat([takedown.samples, rows.select(SAMPLE_SCHEMA.names())])
         stated = rows.select("sample_id", denylist.reasons(rows)).filter(pl.col("reason") != "")
         takedown.reasons = {**dict(stated.iter_rows()), **takedown.reasons}
+        takedown.add_entries(denylist.entries_of(rows))
 
 
 class Sources(Holder):
@@ -46,7 +47,9 @@ class Sources(Holder):
     def find(self, ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown, *, is_resumed: bool) -> None:
         if not (takedown.with_sources and ctx.pool.source_kind.has_own_tars):
             return
-        held = samples_in_sources(ctx, Denylist.load(ctx.settings.home, ctx.pool.implied_source), takedown.sample_ids)
+        denylist = Denylist.load(ctx.settings.home, ctx.pool.implied_source)
+        held = samples_in_sources(ctx, denylist, takedown.sample_ids)
+        takedown.add_entries(denylist.entries_of(held))
         tars, noted, unknown = present_tars(ctx), set(takedown.sources), []
         for shard in sorted({*takedown.samples["shard"], *held["shard"]}):
             tar = tars.get(shard)
