@@ -27,7 +27,7 @@ def provenance_table(ctx: PoolContext) -> Table:
         name=PROVENANCE,
         grain="shard",
         inputs=(REGISTERED_SHARDS, DOWNLOADS, SAMPLES),
-        version="2",
+        version="3",
         description="One row per row of raw/samples: source, licence, creator, page, domain, language, when it was "
         "fetched, and the opt-out signals of its owner.",
         compute=_rows,
