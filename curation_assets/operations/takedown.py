@@ -108,7 +108,9 @@ def begin_takedown(
     takedown.digests_before = digests(home, _artefacts(ctx, tables, takedown, holders)) | before.digests_before
     _write_pending(home, takedown)
     ids: list[tuple[Kind, str]] = [("uid", sample_id) for sample_id in samples["sample_id"].unique()]
-    reasons = {("uid", sample_id): reason for sample_id, reason in takedown.reasons.items()}
+    reasons: dict[tuple[Kind, str], str | None] = {
+        ("uid", sample_id): reason for sample_id, reason in takedown.reasons.items()
+    }
     add_to_denylist(home, ids, reasons, is_found=True)
     note_found(home, takedown.entries)
     for holder in holders:

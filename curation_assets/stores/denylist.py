@@ -6,9 +6,9 @@ import json
 import re
 import secrets
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, get_args
@@ -151,7 +151,10 @@ class Denylist:
         return bool(self._domains_of(url))
 
     def _domains_of(self, url: str | None) -> list[str]:
-        host = host_of(url) if self.hashes.get("domain") and url is not None else None
+        return self._of_host(host_of(url) if self.hashes.get("domain") and url is not None else None)
+
+    def _of_host(self, host: str | None) -> list[str]:
+        """The hashes by which the list knows a host, or a domain above it."""
         if host is None or is_address(host):
             return self._entries("domain", host)
         labels = host.split(".")
@@ -191,11 +194,13 @@ class Denylist:
         if self.implied_source is not None and self.hashes.get("source"):
             source = rows["source"] if "source" in rows.columns else pl.Series([None] * rows.height, dtype=pl.String)
             rows = rows.with_columns(source=source.fill_null(self.implied_source))
+        look_up: dict[Kind, Callable[[str | None], list[str]]] = {kind: partial(self._entries, kind) for kind in KINDS}
+        of_host = cache(self._of_host)  # many addresses have one host
+        look_up["domain"] = lambda url: [] if url is None else of_host(host_of(url))
         for kind, name in columns:
             known = self.hashes.get(kind)
             if known and name in rows.columns:
-                look_up = self._domains_of if kind == "domain" else partial(self._entries, kind)
-                entries = {value: of_value for value in rows[name].unique() if (of_value := look_up(value))}
+                entries = {value: of_value for value in rows[name].unique() if (of_value := look_up[kind](value))}
                 if entries:
                     yield kind, rows[name], entries
 

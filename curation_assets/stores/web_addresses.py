@@ -10,7 +10,7 @@ import socket
 import threading
 import unicodedata
 import urllib.parse
-from functools import cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 import idna
@@ -24,14 +24,15 @@ _LINE_BREAKS = str.maketrans("", "", "\t\r\n")  # browsers leave them out anywhe
 _FINAL_DOTS = ".。．｡"  # what UTS 46 reads as a dot
 _FEW_SLASHES = re.compile(rf"({'|'.join(_PORTS)}):[/\\]*", re.IGNORECASE)  # browsers take any number for two
 NUMERIC_LABEL = re.compile(r"(0x[0-9a-f]*|[0-9]+)", re.IGNORECASE)
-_OCTET = re.compile(rb"%([0-9A-Fa-f]{2})|(.)", re.DOTALL)
 _UNRESERVED = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~")
 #: Of what is written plainly, what stays so in path and query; in a query browsers encode an apostrophe.
 _PATH_KEPT, _QUERY_KEPT = frozenset(b"!$&'()*+,;=:@/"), frozenset(b"!$&()*+,;=:@/?")
+_HEX = r"%(?!2[DE]|3\d|4[1-9A-F]|5[\dAF]|6[1-9A-F]|7[\dAE])[\dA-F]{2}"  # of an octet that is not written plainly
 #: Addresses that are in their one form; nine of ten are, and cost a tenth.
 _IN_FORM = re.compile(
-    r"https?://(?=[^/]{1,253}/)(?:[a-z0-9-]{1,63}\.)+[a-z]{2,63}(?:/[\w~!$&'()*+,;=:@-][\w.~!$&'()*+,;=:@-]*)*/?"
-    r"(?:\?[\w.~!$&()*+,;=:@/?-]+)?",
+    r"https?://(?=[^/]{1,253}/)(?:[a-z0-9-]{1,63}\.)+[a-z]{2,63}"
+    rf"(?:/(?:[\w~!$&'()*+,;=:@-]|{_HEX})(?:[\w.~!$&'()*+,;=:@-]++|{_HEX})*+)*+/?"
+    rf"(?:\?(?:[\w.~!$&()*+,;=:@/?-]++|{_HEX})++)?",
     re.ASCII,
 )
 
@@ -101,12 +102,18 @@ def one_escaping(text: str, kept: frozenset[int]) -> str:
     all others as %XX in capitals (text that is not ASCII by UTF-8).
     """
 
-    def spelt(match: re.Match[bytes]) -> bytes:
-        octet = int(match[1], 16) if match[1] else match[2][0]
-        is_plain = octet in _UNRESERVED or (not match[1] and octet in kept)
-        return bytes([octet]) if is_plain else b"%%%02X" % octet
+    return _to_spell(kept).sub(_spelt, text.encode("utf-8", "surrogatepass")).decode("ascii")
 
-    return _OCTET.sub(spelt, text.encode("utf-8", "surrogatepass")).decode("ascii")
+
+@cache
+def _to_spell(kept: frozenset[int]) -> re.Pattern[bytes]:
+    """What may have to be written otherwise: %XX, and octets that do not stay plain."""
+    return re.compile(rb"%([0-9A-Fa-f]{2})|([^" + re.escape(bytes(_UNRESERVED | kept)) + rb"])", re.DOTALL)
+
+
+def _spelt(match: re.Match[bytes]) -> bytes:
+    octet = int(match[1], 16) if match[1] else match[2][0]
+    return bytes([octet]) if match[1] and octet in _UNRESERVED else b"%%%02X" % octet
 
 
 # -- hosts ------------------------------------------------------------------------------------------------------------
@@ -126,6 +133,7 @@ def ascii_host(host: str) -> str:
     return host.encode("idna").decode("ascii").lower()  # an empty label, or one too long, is refused
 
 
+@lru_cache(maxsize=4096)
 def canonical_host(host: str) -> str:
     """The one form of a host: ASCII in lower case without its final dot, an address in its usual digits, one of IPv6
     without brackets. What is no host name is its text in lower case.

@@ -1,6 +1,7 @@
 """Spellings of one address, host and name: one form of them, wherever they are compared; what differs stays apart."""
 
 import hashlib
+import random
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
@@ -20,6 +21,7 @@ from curation_assets.stores.web_addresses import (
     host_of,
     hosts_of,
     is_same_url,
+    parsed_url,
 )
 
 
@@ -130,6 +132,21 @@ def test_lists_of_earlier_versions_know_what_they_knew(name: str) -> None:
     assert not listed.has("url", "https://images.example.org/other.jpg")
     jane = hashlib.sha256("salt\0creator\0jane\u200b doe".encode()).hexdigest()
     assert Denylist(("salt",), {"creator": {jane: None}}).has("creator", "Jane\u200b  DOE")
+
+
+def test_what_is_recognised_as_in_its_form_is_what_the_long_way_gives() -> None:
+    rng, recognised = random.Random(3986), 0
+    hosts = ["http://a.example", "https://b-c.example.co.uk", "http://A.example", "http://1.2", "http://a.example:80"]
+    pieces = ["a", "B", "1", ".", "..", "/", "%41", "%20", "%2e", "%2F", "%C3%A9", "%c3", "?", "=", "&", "'", "~", "-",
+              "_", "%7E", "%5F", "%", "//", ":", "@", "+", "é", " ", "#"]  # fmt: skip
+    for _ in range(5_000):
+        url = f"{rng.choice(hosts)}/{''.join(rng.choices(pieces, k=rng.randrange(7)))}"
+        address = parsed_url(url)
+        slow = address.origin + address.path + (f"?{address.query}" if address.query else "")
+        assert canonical_url(url) == slow, url
+        recognised += url == slow
+        assert canonical_url(slow) == slow, url
+    assert recognised > 500
 
 
 DIFFERENT = """
