@@ -197,7 +197,7 @@ def test_an_entry_of_before_has_no_reason(tmp_path: Path) -> None:
     add_to_denylist(tmp_path, [("url", "http://a.example/1.jpg")])
     path = tmp_path / "takedown" / "denylist.json"
     content = json.loads(path.read_text())
-    assert set(content["entries"][0]) == {"kind", "hash", "added_at"}
+    assert set(content["entries"][0]) == {"kind", "hash", "added_at", "is_found"}
     del content["entries"][0]["added_at"]
     path.write_text(json.dumps(content))
     write_feed(tmp_path, tmp_path / "feed.jsonl")
