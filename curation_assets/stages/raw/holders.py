@@ -26,7 +26,7 @@ from curation_assets.stores.atomic import remove_path, write_text_atomically
 from curation_assets.stores.damage import Check
 from curation_assets.stores.denylist import COLUMNS, FOLDER, TAKEDOWN, Denylist
 from curation_assets.stores.images import tar_index
-from curation_assets.stores.scrubbing import HASHES
+from curation_assets.stores.scrubbing import HASHES, Needles
 
 
 class RegisteredRows(Holder):
@@ -80,7 +80,7 @@ class Sources(Holder):
     def left(self, ctx: PoolContext, takedown: Takedown) -> Left:
         if not (takedown.with_sources and ctx.pool.source_kind.has_own_tars):
             return Left()
-        tars, unread = images_in_sources(ctx, takedown.needles.sha256)
+        tars, unread = images_in_sources(ctx, Needles.of(takedown.samples).sha256)  # of other rows, too
         return Left(with_owners=[(str(tar), "image") for tar in tars], not_done=unread)
 
     def checks(self, ctx: PoolContext, tables: Mapping[str, Table]) -> Iterator[Check]:
