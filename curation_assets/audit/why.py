@@ -8,6 +8,7 @@ from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from curation_assets.audit.ledger import ledger_facts, recorded_columns, signal_column
@@ -16,6 +17,7 @@ from curation_assets.core.plain_json import plain
 from curation_assets.core.settings import Settings
 from curation_assets.core.table_names import LEDGER, PROVENANCE, SAMPLES
 from curation_assets.numeric.identity import is_sample_id, to_u64_pair
+from curation_assets.selection.judging import multiplicity
 from curation_assets.selection.left_out import left_out_words
 from curation_assets.sources.declaration import list_pools
 from curation_assets.stores.atomic import fetch_folder
@@ -38,6 +40,7 @@ _ORIGIN = (
     "fetched_at",
     "rights_signals",
 )
+_MIXTURE = ("group", "weight", "rows", "entries")  # of a mixture's fit, stored as fused/RECIPE_fit
 _FACTS = ("sample_id", "shard", "source_row", "url", "caption", "width", "height", "image_sha256", "original_sha256")
 
 
@@ -144,7 +147,7 @@ def _explain_in(
                 **{name: row[name] for name in _FACTS},
                 "raw": {"status": row["status"], "reason": row["reason"]},
                 "origin": _origin(store, *position),
-                "policies": _newest_of_each_version(mine),
+                "policies": [_with_mixture(store, one) for one in _newest_of_each_version(mine)],
             }
         )
     return records
@@ -162,6 +165,21 @@ def _origin(store: ShardStore, shard: str, source_row: int) -> dict[str, Any]:
     rows = store.read(PROVENANCE, shard, ["source_row", *_ORIGIN])
     row = rows.filter(pl.col("source_row") == source_row).drop("source_row")
     return {name: value for name, value in row.row(0, named=True).items() if value} if row.height else {}
+
+
+def _with_mixture(store: ShardStore, verdict: dict[str, Any]) -> dict[str, Any]:
+    """A verdict with what its mixture decided of the row's group: group, weight, rows, entries; null where the policy
+    ranks by no mixture, and of an earlier ledger, whose mixture is no longer known."""
+    stage, _, recipe = str(verdict["decided_by"]).partition(".")
+    fit = f"fused/{recipe}_fit"
+    if stage != "fused" or not verdict["in_force"] or store.manifest(fit) is None:
+        return {**verdict, "mixture": None}
+    groups = store.read(fit)
+    if not {*_MIXTURE, "epochs"} <= {*groups.columns}:
+        return {**verdict, "mixture": None}
+    rows = store.read(f"fused/{recipe}", verdict["shard"], ["source_row", "group"])
+    mine = rows.filter(pl.col("source_row") == verdict["source_row"]).join(groups, on="group").select(_MIXTURE)
+    return {**verdict, "mixture": mine.row(0, named=True) if mine.height else None}
 
 
 def ledger_folders(store: ShardStore) -> Iterator[Path]:
@@ -214,12 +232,19 @@ def _verdict(
         "rank": row["rank"],
         "candidates": reached[0],
         "kept_count": reached[2],
+        "entries": _entries(row, policy),
         "signals": signals,
         "shard": row["shard"],
         "source_row": row["source_row"],
         "run_id": made.run_id if (made := folder_manifest(folder)) else "",
         "made_by": made_by,
     }
+
+
+def _entries(row: dict[str, Any], policy: Any) -> int:
+    """How often the row is in the policy's set."""
+    values = np.array([row[signal_column(policy.rank_by)]], float) if policy.repeats else None
+    return int(multiplicity(np.array([row["verdict"] == "kept"]), values)[0])
 
 
 def _made_by(folder: Path, version_id: int, shard: str) -> list[dict[str, Any]]:
@@ -275,7 +300,25 @@ def sentence(verdict: dict[str, Any]) -> str:
     detail = re.match(r"(?:below_cut|prefilter):[^:]+:(.*)", str(verdict["reason"] or ""))
     because = f"; {detail[1]}" if detail else ""
     tie = " (a tie at the cut, which goes by sample_id)" if verdict["margin"] == 0 and word != "kept" else ""
-    return f"{word}: {by} {value:.6g}, {cut}{margin}; {position}{tie}{because}"
+    return f"{word}: {by} {value:.6g}, {cut}{margin}; {position}{tie}{because}{_repeats(verdict)}"
+
+
+def _repeats(verdict: dict[str, Any]) -> str:
+    """Why a kept row is so often in the set; '' where it is there once and no mixture decides."""
+    mixture, entries = verdict["mixture"], verdict["entries"]
+    if verdict["verdict"] != "kept" or (mixture is None and entries == 1):
+        return ""
+    times = f"; {entries:,} {'entry' if entries == 1 else 'entries'} of the set"
+    if mixture is None:
+        return times
+    whole, more = divmod(mixture["entries"], max(1, mixture["rows"]))
+    parts = [f"each {whole:,} times"] if whole else []
+    parts += [f"the best {more:,} once" + (" more" if whole else "")] if more else []
+    return (
+        f"{times}: group {mixture['group']} of the mixture, stated share {mixture['weight']:.1%}, was given "
+        f"{mixture['entries']:,} entries for the {mixture['rows']:,} rows that it had at the fit: "
+        f"{', '.join(parts)}"
+    )
 
 
 def as_json(records: list[dict[str, Any]]) -> str:

@@ -41,17 +41,20 @@ from curation_assets.flow.declared import holds_in_words, left_out, policies_of,
 from curation_assets.flow.freshness import is_up_to_date, warnings_of
 from curation_assets.flow.frozen import frozen_notes
 from curation_assets.flow.graph import tables_of
+from curation_assets.flow.mixtures import HAD, STATED, shares_of
 from curation_assets.flow.parallel import roles_of, warm_up
 from curation_assets.flow.table import Phase, Table, TableReport
 from curation_assets.flow.worth import domain_in_words
 from curation_assets.operations.pieces import cautions_of, check_pieces, pieces_of
 from curation_assets.operations.removed_shards import missing_shards
 from curation_assets.operations.shard_ranges import shards_in
+from curation_assets.selection.policy import Policy
 from curation_assets.sources.declaration import add_world_pool, list_pools
 from curation_assets.stages.raw.deliveries import pool_notes
 from curation_assets.stores.catalog import view_sql
 from curation_assets.stores.shard_store import WHOLE
 
+SHOWN_GROUPS = 12  # of a mixture
 CHANGES = "Dry run: what if …"
 DEMO_POOL = "scenes"
 DEMO_SIZE, DEMO_SHARD_SIZE, DEMO_SEED = 2000, 500, 20_260
@@ -469,6 +472,8 @@ def _show_policies(ctx: PoolContext) -> None:
         rows.append((policy.name, *states, "–" if threshold is None else f"{threshold:.3f}"))
     more = ("entries",) if repeats else ()
     show_table(("policy", "kept", "dropped", "failed", *more, "threshold"), rows, title="Policies")
+    for policy in policies:
+        _show_mixture(ctx, policy)
     _show_worths(ctx)
     for line in frozen_notes(ctx):
         notice(line)
@@ -485,6 +490,19 @@ def _show_changes(changes: Sequence[VerdictChanges]) -> None:
             cuts = " → ".join("none" if cut is None else f"{cut:.6g}" for cut in change.thresholds)
             parts.append(f"cut {cuts}")
         warn(f"{change.policy}: {'; '.join(parts + change.why)}")
+
+
+def _show_mixture(ctx: PoolContext, policy: Policy) -> None:
+    """The shares of the mixture that a policy ranks by, if it does, as stated and as they are."""
+    shares = shares_of(ctx, policy)
+    if shares is None:
+        return
+    rows = [
+        (name, f"{kept:,}", f"{entries:,}", f"{stated:.1%}", f"{had:.1%}")
+        for name, stated, kept, entries, had in shares.head(SHOWN_GROUPS).iter_rows()
+    ]
+    first = f", the first {len(rows)} of {shares.height:,} groups" if shares.height > len(rows) else ""
+    show_table(("group", "rows", "entries", STATED, HAD), rows, title=f"Mixture of policy {policy.name}{first}")
 
 
 def _show_worths(ctx: PoolContext) -> None:

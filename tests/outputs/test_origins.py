@@ -5,6 +5,7 @@ from pathlib import Path
 import polars as pl
 
 from curation_assets.core.table_names import LEDGER, PROVENANCE
+from curation_assets.outputs.report import pictures
 from curation_assets.outputs.report.origins import origins_of
 from tests.support.lineage_pools import finished_photos
 
@@ -44,3 +45,16 @@ def test_a_pool_without_a_ledger_has_no_section(tmp_path: Path) -> None:
     ctx = finished_photos(tmp_path / "home")
     ctx.store.remove(LEDGER)
     assert origins_of(ctx) is None
+
+
+def test_a_chart_has_every_series_however_many_there_are() -> None:
+    names = [f"policy {number}" for number in range(9)]
+    counts = pictures.counts_figure(["a", "b"], {"rows": [9, 9], **{name: [1, 2] for name in names}})
+    values = pictures.histogram_figure({name: pl.Series([0.1, 0.2]) for name in names}, "value")
+    rows = {"benchmark": names, "scorer": "icc", "similarity": None, "standardised": False, "spearman": 0.5}
+    ratings = pl.DataFrame({**rows, "spearman_low": 0.4, "spearman_high": 0.6}, schema_overrides={"similarity": str})
+    for figure in (counts, values, pictures.agreement_figure(ratings)):
+        _, labels = figure.axes[0].get_legend_handles_labels()
+        assert [label.partition(" (")[0] for label in labels if label != "rows"] == names
+    drawn = {(line.get_color(), line.get_marker()) for line in counts.axes[0].lines}
+    assert len(drawn) == len(names)

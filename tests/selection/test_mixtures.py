@@ -167,18 +167,95 @@ def test_reasons_are_of_the_mixture(pool: PoolContext) -> None:
     assert said[0].endswith(f"mixture:full: web, 72 entries of {count} rows")
 
 
+def mixture_in_report(ctx: PoolContext, policy: str) -> dict[str, Any]:
+    groups = {group["title"]: group for group in origins_of(ctx)["groups"]}  # type: ignore[index]
+    return groups[f"Mixture of policy {policy}: its shares as stated, and as they are"]
+
+
 @pytest.mark.slow
-def test_report_and_run_show_the_entries_of_each_group(pool: PoolContext) -> None:
-    groups = {group["title"]: group for group in origins_of(pool)["groups"]}  # type: ignore[index]
-    half = groups["Mixture half: rows that may be chosen, and entries in its set"]
-    assert half["one"] == "source"
-    assert dict(half["rows"])["books"] == [12, 48]
+def test_report_and_run_show_the_entries_and_the_shares_of_each_group(pool: PoolContext) -> None:
+    half = mixture_in_report(pool, "half")
+    assert dict(half["rows"]) == {
+        "web": [72, 72, "50.0%", "60.0%"],
+        "books": [12, 48, "50.0%", "40.0%"],
+        "news": [0, 0, "0.0%", "0.0%"],
+    }
     assert half["picture"].startswith("data:image/")
-    assert groups["Mixture free: rows that may be chosen, and entries in its set"]["one"] == "licence_class"
+    assert dict(mixture_in_report(pool, "free")["rows"])["attribution"][1:] == [30, "75.0%", "75.0%"]
     run = CliRunner().invoke(app, ["run", "two", "--table", "filtered/half", "--home", str(pool.settings.home)])
     assert run.exit_code == 0, run.output
     (line,) = [line.split() for line in run.output.splitlines() if line.startswith("half ")]
     assert line[1:5] == ["84", "116", "0", "120"]  # kept, dropped, failed, entries
+    _, _, shown = run.output.partition("Mixture of policy half")
+    books = ["books", *map(str, dict(half["rows"])["books"])]
+    assert books in [line.split() for line in shown.splitlines()]
+
+
+def test_why_explains_the_entries_of_a_kept_row(pool: PoolContext) -> None:
+    rows = facts(pool)
+    for source, times in (("books", 4), ("web", 1)):
+        kept = rows.filter((pl.col("source") == source) & (pl.col("half") > 0))["sample_id"][0]
+        (verdict,) = (one for one in explain(pool.settings, kept)[0]["policies"] if one["policy"] == "half")
+        assert verdict["entries"] == times
+        assert verdict["mixture"]["group"] == source
+        said = sentence(verdict)
+        if source == "books":
+            assert said.endswith(
+                "; 4 entries of the set: group books of the mixture, stated share 50.0%, was given 48 entries for the "
+                "12 rows that it had at the fit: each 4 times"
+            )
+        else:
+            assert said.endswith("at the fit: the best 72 once")
+    (union,) = (one for one in explain(pool.settings, kept)[0]["policies"] if one["policy"] == "union")
+    assert union["mixture"] is None
+
+
+@pytest.mark.slow
+def test_a_new_shard_moves_the_shares_and_that_is_shown(tmp_path: Path) -> None:
+    """30 : 30 entries; then a shard of web rows alone comes, and the frozen edge takes its share of them."""
+    rng = np.random.default_rng(3)
+    settings = load_settings(tmp_path, "embedded")
+    (tmp_path / "rows").mkdir()
+
+    def rows(sources: list[str], name: str) -> None:
+        captions = [f"{name} {number} a dog" for number in range(len(sources))]
+        values = rng.uniform(0, 1, len(sources))
+        frame = pl.DataFrame({"caption": captions, "source": sources, "score": values})
+        frame.write_parquet(tmp_path / "rows" / f"{name}.parquet")
+
+    rows(["web", "books"] * 50, "a")
+    options = {"given_signals": {"clip_score": "score"}, "distil": False}
+    add_pool(settings, "two", tmp_path / "rows", options=options, shard_size=100)
+    own = settings.pools_root / "two"
+    (own / "recipes").mkdir(parents=True)
+    recipe = "name: half\nkind: mix\nshares: {web: 1, books: 1}\nsamples: 60\nrank_by: signals.clip_score\n"
+    (own / "recipes" / "half.yaml").write_text(recipe)
+    (own / "half.yaml").write_text("name: half\nrank_by: fused.half\nthreshold: 1\nrepeats: true\n")
+    words = ["run", "two", "--home", str(tmp_path)]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    rows(["web"] * 100, "b")
+    again = CliRunner().invoke(app, words, env={"COLUMNS": "200"})
+    assert again.exit_code == 0, again.output
+    ctx = PoolContext.open(settings, "two")
+    (web, books) = mixture_in_report(ctx, "half")["rows"]
+    samples = ctx.store.scan("raw/samples").select("shard", "source_row").collect()
+    kept = ctx.store.scan("filtered/half").filter(pl.col("verdict") == "kept").select("shard", "source_row").collect()
+    source = ctx.store.scan("raw/provenance").select("shard", "source_row", "source").collect()
+    counted = dict(kept.join(source, on=["shard", "source_row"])["source"].value_counts().iter_rows())
+    assert samples.height == 200
+    assert counted["books"] == 30 < counted["web"]
+    total = sum(counted.values())
+    assert web == ("web", [counted["web"], counted["web"], "50.0%", f"{counted['web'] / total:.1%}"])
+    assert books == ("books", [30, 30, "50.0%", f"{30 / total:.1%}"])
+    _, _, shown = again.output.partition("Mixture of policy half")
+    assert ["web", *map(str, web[1])] in [line.split() for line in shown.splitlines()]
+
+
+def test_a_name_in_shares_that_no_row_has_is_refused(pool: PoolContext) -> None:
+    recipe = fitted_recipes(pool)["half"].with_settings({"shares": {"web": 1, "boks": 1}}, "here")
+    rows = rows_of(pool, recipe, pool.store.partitions("raw/samples")[0])
+    with pytest.raises(ValueError, match="shares names 'boks', and no row has that source; did you mean 'books'"):
+        recipe.settings.fit([rows], {})
 
 
 def test_a_union_keeps_what_any_signal_passes(pool: PoolContext) -> None:

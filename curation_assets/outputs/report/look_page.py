@@ -24,7 +24,7 @@ from curation_assets.stores.images import ImageRejected
 
 PICTURE_PX = 112  # longer side
 MAX_PICTURE_BYTES = 6 << 20  # of JPEG, a third more in the page
-LANGUAGES = 12  # that are shown
+LANGUAGES = 12  # that are shown by name
 
 
 def look_page(look: Look, source: str, commands: Sequence[str], more: str) -> str:
@@ -85,12 +85,16 @@ def _languages(look: Look) -> tuple[str, str] | None:
     """Picture and text of the most frequent languages."""
     if "english" not in look.values:
         return None
-    counted = look.values["english"]["language"].drop_nulls().value_counts(sort=True).head(LANGUAGES)
-    names, numbers = counted["language"].to_list(), counted["count"].to_list()
-    if not names:
+    counted = list(look.values["english"]["language"].drop_nulls().value_counts(sort=True).iter_rows())
+    if not counted:
         return None
-    listed = ", ".join(f"{name} {number:,}" for name, number in counted.iter_rows())
-    return pictures.data_uri(pictures.counts_figure(names, {"captions": numbers})), f"Captions by language: {listed}."
+    if len(counted) > LANGUAGES:
+        others = counted[LANGUAGES:]
+        counted = [*counted[:LANGUAGES], (f"{len(others)} others", sum(number for _, number in others))]
+    names, numbers = zip(*counted, strict=True)
+    listed = ", ".join(f"{name} {number:,}" for name, number in counted)
+    picture = pictures.data_uri(pictures.counts_figure(names, {"captions": numbers}))
+    return picture, f"Captions by language: {listed}."
 
 
 def _duplicates(look: Look) -> dict[str, Any] | None:

@@ -7,15 +7,14 @@ import polars as pl
 
 from curation_assets.audit.ledger import ledger_path
 from curation_assets.core.table_names import LEDGER, PROVENANCE
-from curation_assets.core.validation import content_of
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.declared import fitted_recipes, policies_of
+from curation_assets.flow.declared import policies_of
+from curation_assets.flow.mixtures import HAD, STATED, shares_of
 from curation_assets.outputs.report import pictures
 from curation_assets.outputs.report.image_texts import clamped
 from curation_assets.outputs.summary.counts import counts
 
-SHOWN_GROUPS = 12  # in a table; the plot has the first of them
-PLOTTED_GROUPS = 8
+SHOWN_GROUPS = 12  # in a table and its plot
 NAME_LETTERS = 60
 UNKNOWN = "unknown"
 
@@ -44,23 +43,27 @@ def origins_of(ctx: PoolContext) -> dict[str, Any] | None:
 
 
 def _mixtures(ctx: PoolContext) -> Iterator[dict[str, Any]]:
-    """Rows and entries of each group of the recipes of kind mix that are fitted, the largest first."""
-    columns = ["rows", "entries"]
-    for recipe in fitted_recipes(ctx).values():
-        if recipe.kind == "mix" and ctx.store.manifest(f"fused/{recipe.name}_fit") is not None:
-            fit = ctx.store.read(f"fused/{recipe.name}_fit").sort("entries", "rows", descending=True)
-            shown = [
-                (clamped(name, NAME_LETTERS), list(counts)) for name, *counts in fit.select("group", *columns).rows()
-            ]
-            yield {
-                "title": f"Mixture {recipe.name}: rows that may be chosen, and entries in its set",
-                "one": content_of(recipe.settings).get("by", "source"),
-                "columns": columns,
-                "rows": shown[:SHOWN_GROUPS],
-                "more": max(0, len(shown) - SHOWN_GROUPS),
-                "picture": _picture(shown, columns),
-                "text": f"Bars of the mixture {recipe.name}: {_sentence(shown, columns)}.",
-            }
+    """Groups of the mixtures that policies rank by: their shares as stated and as they are, the most entries first."""
+    for policy in policies_of(ctx):
+        shares = shares_of(ctx, policy)
+        if shares is None:
+            continue
+        shown = [(clamped(name, NAME_LETTERS), *numbers) for name, *numbers in shares.iter_rows()]
+        total = shares["entries"].sum()
+        drawn = [(name, [round(stated * total), entries]) for name, stated, _, entries, _ in shown[:SHOWN_GROUPS]]
+        said = (f"{name} {stated:.1%} stated, {had:.1%}" for name, stated, _, _, had in shown[:SHOWN_GROUPS])
+        yield {
+            "title": f"Mixture of policy {policy.name}: its shares as stated, and as they are",
+            "one": "group",
+            "columns": ["rows kept", "entries", STATED, HAD],
+            "rows": [
+                (name, [kept, entries, f"{stated:.1%}", f"{had:.1%}"])
+                for name, stated, kept, entries, had in shown[:SHOWN_GROUPS]
+            ],
+            "more": max(0, len(shown) - SHOWN_GROUPS),
+            "picture": _picture(drawn, ["entries at the stated shares", "entries"]),
+            "text": f"Bars of the mixture of policy {policy.name}: {', '.join(said)}.",
+        }
 
 
 def _group(
@@ -97,11 +100,10 @@ def _group(
 
 
 def _picture(shown: list[tuple[str, list[int]]], columns: list[str]) -> str:
-    some = shown[:PLOTTED_GROUPS]
-    series = {name: [numbers[place] for _, numbers in some] for place, name in enumerate(columns)}
-    return pictures.data_uri(pictures.counts_figure([name for name, _ in some], series))
+    series = {name: [numbers[place] for _, numbers in shown] for place, name in enumerate(columns)}
+    return pictures.data_uri(pictures.counts_figure([name for name, _ in shown], series))
 
 
 def _sentence(shown: list[tuple[str, list[int]]], columns: list[str]) -> str:
-    parts = (f"{name} {numbers[0]:,}" for name, numbers in shown[:PLOTTED_GROUPS])
+    parts = (f"{name} {numbers[0]:,}" for name, numbers in shown)
     return f"{', '.join(parts)} ({'rows of the pool' if columns[0] == 'rows' else f'kept by {columns[0]}'})"

@@ -71,20 +71,26 @@ def states_bar(frame: pl.DataFrame | pl.LazyFrame) -> str:
     return data_uri(figure)
 
 
+def _nth(kinds: Sequence[str], number: int) -> str:
+    """Colour, marker or dashes of the `number`th series: they begin again, each at another number, so that no series is
+    left out and the first 42 differ."""
+    return kinds[number % len(kinds)]
+
+
 def counts_figure(names: Sequence[str], series: Mapping[str, Sequence[int]]) -> Figure:
     """Bars of the first series by name, the first name on top; marks of the others over them."""
     (first, bars), *others = series.items()
     figure, axes = plt.subplots(figsize=(5.2, 0.6 + 0.26 * len(names)))
     places = range(len(names))
     axes.barh(places, bars, color=GRID, label=first)
-    for number, (name, counted) in enumerate(others[: len(SERIES)]):
-        axes.plot(counted, places, MARKERS[number], color=SERIES[number], markersize=4, label=name)
+    for number, (name, counted) in enumerate(others):
+        axes.plot(counted, places, _nth(MARKERS, number), color=_nth(SERIES, number), markersize=4, label=name)
     axes.set_yticks(places, [name if len(name) <= LABEL_LETTERS else f"{name[: LABEL_LETTERS - 1]}…" for name in names])
     axes.invert_yaxis()
     axes.set_xlabel("rows")
     axes.grid(axis="y", visible=False)
-    if others:
-        axes.legend(frameon=False, fontsize=7)
+    if others:  # beside the bars, of which none is hidden then, however many series there are
+        axes.legend(frameon=False, fontsize=7, loc="upper left", bbox_to_anchor=(1, 1))
     return figure
 
 
@@ -95,9 +101,10 @@ def histogram_figure(columns: Mapping[str, pl.Series], xlabel: str, bins: int = 
     filled = [array for array in arrays.values() if len(array)]
     if filled:
         edges = np.histogram_bin_edges(np.concatenate(filled), bins=bins)
-        for colour, (name, array) in zip(SERIES, arrays.items(), strict=False):
+        for number, (name, array) in enumerate(arrays.items()):
             label = f"{name} ({len(array):,})"
             # one outline, not a patch per bin: several times faster to draw
+            colour = _nth(SERIES, number)
             axes.hist(array, bins=edges.tolist(), histtype="stepfilled", alpha=0.6, color=colour, label=label)
         axes.legend(frameon=False, fontsize=7)
     axes.set_xlabel(xlabel)
@@ -156,9 +163,12 @@ def agreement_figure(table: pl.DataFrame) -> Figure:
     around = np.abs([middle - low, high - middle])  # (2, K)
     positions = np.arange(rows.height)[::-1]  # first row on top
     figure, axes = plt.subplots(figsize=(5.6, 0.8 + 0.24 * rows.height))
-    for colour, benchmark in zip(SERIES, rows["benchmark"].unique(maintain_order=True), strict=False):
+    for number, benchmark in enumerate(rows["benchmark"].unique(maintain_order=True)):
         here = (rows["benchmark"] == benchmark).to_numpy()
-        axes.errorbar(middle[here], positions[here], xerr=around[:, here], fmt="o", ms=4, color=colour, label=benchmark)
+        marker, colour = _nth(MARKERS, number), _nth(SERIES, number)
+        axes.errorbar(
+            middle[here], positions[here], xerr=around[:, here], fmt=marker, ms=4, color=colour, label=benchmark
+        )
     axes.set_yticks(positions, labels)
     axes.set_xlabel("Spearman correlation with the ratings, 95 % interval")
     axes.axvline(0, color=MUTED, linewidth=0.8)
@@ -226,7 +236,7 @@ def curves_figure(lines: Mapping[str, Sequence[Point]], label: str, *, band: str
     figure, axes = plt.subplots(figsize=(5.4, 2.9 + legend_height))
     for number, name in enumerate(others):
         shares, means = [point.share for point in lines[name]], [point.mean for point in lines[name]]
-        colour, marker, dashes = (kinds[number % len(kinds)] for kinds in (SERIES, MARKERS, DASHES))
+        colour, marker, dashes = (_nth(kinds, number) for kinds in (SERIES, MARKERS, DASHES))
         axes.plot(shares, means, color=colour, marker=marker, linestyle=dashes, ms=4, linewidth=1.2, label=name)
     if band in lines:
         points = lines[band]

@@ -1,6 +1,7 @@
 """Kind `mix`: a training set of stated shares of sources, languages, kinds of images or licences."""
 
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from curation_assets.numeric.mixture import edge_of, entries_of_groups, is_insid
 from curation_assets.selection.kinds import Kind, floats, missing_reason, no_reason, scored
 from curation_assets.stores.web_addresses import canonical_host
 
+SHOWN_GROUPS = 12  # in an error
 #: Class of a licence → what its SPDX id in lower case matches. Of terms that meet the strictest counts, so it is first.
 LICENCE_CLASSES = {
     "non_commercial": "-nc(-|$)",
@@ -96,12 +98,22 @@ class KIND(Kind):
         return group, values, draw_keys(rows["sample_id"].to_list(), f"mix:{self.seed}"), above
 
     def fit(self, shards: Iterable[pl.DataFrame], engines: Mapping[str, Any]) -> pl.DataFrame:
-        """One row per group: weight, rows, entries, epochs, and the edge of those that get one entry more."""
-        parts = []
+        """One row per group: weight, rows, entries, epochs, and the edge of those that get one entry more. Raises
+        ValueError where no row can be chosen, and for a name in `shares` that no row has."""
+        parts, known = [], set[str]()
         for rows in shards:
             group, values, keys, above = self._members(rows)
+            known |= set(group)
             columns = {"sample_id": rows["sample_id"], "group": group, "value": values, "key": keys}
             parts.append(pl.DataFrame(columns, schema_overrides={"group": pl.String}).filter(pl.Series(above)))
+        if absent := sorted(set(self.shares) - known):
+            near = get_close_matches(absent[0], known, n=1)
+            there = ", ".join(sorted(known)[:SHOWN_GROUPS]) + (", …" if len(known) > SHOWN_GROUPS else "")
+            raise ValueError(
+                f"shares names {absent[0]!r}, and no row has that {self.by}"
+                + (f"; did you mean {near[0]!r}?" if near else ";")
+                + f" {self.by} of the rows: {there or 'none'}"
+            )
         rows = pl.concat(parts).unique("sample_id", keep="first", maintain_order=True)
         if rows.is_empty():
             raise ValueError(f"no sample has a value of {', '.join(self.signals)} above its floor; nothing to mix")

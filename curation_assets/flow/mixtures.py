@@ -1,0 +1,56 @@
+"""Mixtures: the shares that a recipe of kind mix states for its groups, and those that a policy's set has now."""
+
+import polars as pl
+
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.declared import fitted_recipes
+from curation_assets.selection.fitted import FittedRecipe
+from curation_assets.selection.judging import multiplicity
+from curation_assets.selection.policy import Policy
+
+STATED, HAD = "stated share", "share"
+
+
+def mixture_behind(ctx: PoolContext, policy: Policy) -> FittedRecipe | None:
+    """The mixture that a policy ranks by, where it is fitted; else None."""
+    recipe = {one.key: one for one in fitted_recipes(ctx).values() if one.kind == "mix"}.get(policy.rank_by)
+    return None if recipe is None or ctx.store.manifest(f"fused/{recipe.name}_fit") is None else recipe
+
+
+def entries_of_shard(ctx: PoolContext, policy: Policy, recipe: FittedRecipe, shard: str) -> pl.DataFrame:
+    """Grain: one row per row of raw/samples: source_row, group, entries (how often it is in the policy's set)."""
+    verdicts = ctx.store.read(f"filtered/{policy.name}", shard, ["source_row", "verdict", "value"])
+    times = multiplicity(
+        (verdicts["verdict"] == "kept").to_numpy(), verdicts["value"].to_numpy() if policy.repeats else None
+    )
+    groups = ctx.store.read(f"fused/{recipe.name}", shard, ["source_row", "group"])
+    return verdicts.select("source_row", entries=pl.Series(times)).join(
+        groups, on="source_row", how="left", maintain_order="left"
+    )
+
+
+def shares_of(ctx: PoolContext, policy: Policy) -> pl.DataFrame | None:
+    """Grain: one row per group of the policy's mixture, the most entries first: group, kept (rows), entries, and both
+    shares, STATED (weight of the frozen fit) and HAD (of the entries). None where it ranks by no mixture.
+
+    Rows that came after the fit have no part in what it decided, so that the two may differ; so they do where a group
+    has too few rows for its share.
+    """
+    recipe = mixture_behind(ctx, policy)
+    if recipe is None:
+        return None
+    counted = pl.concat(
+        entries_of_shard(ctx, policy, recipe, shard)
+        .filter(pl.col("entries") > 0)
+        .group_by("group")
+        .agg(kept=pl.len(), entries=pl.col("entries").sum())
+        for shard in ctx.store.partitions(f"filtered/{policy.name}")
+    )
+    now = counted.group_by("group").agg(pl.col("kept", "entries").sum())
+    fit = ctx.store.read(f"fused/{recipe.name}_fit").select("group", pl.col("weight").alias(STATED))
+    shares = fit.join(now, on="group", how="full", coalesce=True).with_columns(
+        pl.col("kept", "entries", STATED).fill_null(0)
+    )
+    return shares.with_columns((pl.col("entries") / pl.col("entries").sum().clip(1)).alias(HAD)).sort(
+        "entries", "group", descending=[True, False]
+    )
