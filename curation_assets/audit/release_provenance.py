@@ -1,6 +1,6 @@
 """provenance.parquet of a release: raw/provenance of its rows, without URLs, by the halves of their ids."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 import polars as pl
 import pyarrow.parquet as pq
 
-from curation_assets.core.table_names import CHOSEN_CAPTION, PROVENANCE
+from curation_assets.core.table_names import PROVENANCE
 from curation_assets.numeric.sorting import stretches
 from curation_assets.selection.rows import UID, uid_columns
 from curation_assets.stores.atomic import replacing
@@ -17,30 +17,39 @@ from curation_assets.stores.parquet import parquet_rows, scan_parquet
 from curation_assets.stores.provenance import PROVENANCE_SCHEMA
 from curation_assets.stores.shard_store import ShardStore
 
-#: Where captions were chosen: raw, or which generated one; null where none is, or no choice was made.
-CAPTION_SOURCE = "caption_source"
-_SCHEMA = {**dict.fromkeys(UID, pl.UInt64()), **PROVENANCE_SCHEMA, CAPTION_SOURCE: pl.String()}
+#: What a release records of its rows beside where they come from; null where the pool has no such table.
+OF_RELEASES = pl.Schema(
+    {
+        "caption_source": pl.String(),  # where captions were chosen: raw, or which generated one
+        "compared_by": pl.String(),  # pdq, copy, caption: how it could be compared with benchmarks; '' by nothing
+        "benchmark": pl.String(),  # in which it is, or to which it is near
+        "mixture_group": pl.String(),  # of the mixture that the policy ranks by
+        "entries": pl.Int64(),  # how often it is in the set of that mixture
+    }
+)
+_SCHEMA = {**dict.fromkeys(UID, pl.UInt64()), **PROVENANCE_SCHEMA, **OF_RELEASES}
 _COLUMNS = [name for name in _SCHEMA if name not in ("sample_id", "source_url")]
 _GROUP_ROWS = 100_000
 _PART_ROWS = 1_000_000
 
 
 def write_provenance(
-    store: ShardStore, path: Path, *, without: Collection[str] = (), with_choice: bool = False
+    store: ShardStore,
+    path: Path,
+    further: Callable[[str], pl.DataFrame],
+    *,
+    without: Collection[str] = (),
 ) -> None:
     """Write raw/provenance of all shards as one file, shard after shard, without some samples. Holds one shard.
 
-    `with_choice`: with the sources of the captions that the pool chose.
+    `further`: shard → source_row and those of OF_RELEASES that the pool knows.
     """
-    _write(path, (_rows(store, shard, with_choice) for shard in sorted(store.partitions(PROVENANCE))), without)
+    _write(path, (_rows(store, shard, further(shard)) for shard in sorted(store.partitions(PROVENANCE))), without)
 
 
-def _rows(store: ShardStore, shard: str, with_choice: bool) -> pl.DataFrame:
+def _rows(store: ShardStore, shard: str, further: pl.DataFrame) -> pl.DataFrame:
     rows = store.read(PROVENANCE, shard).with_columns(uid_columns())
-    if not with_choice:
-        return rows.with_columns(pl.lit(None, pl.String).alias(CAPTION_SOURCE))
-    chosen = store.read(CHOSEN_CAPTION, shard, ["source_row", CAPTION_SOURCE])
-    return rows.join(chosen, on="source_row", how="left", maintain_order="left")
+    return rows.join(further, on="source_row", how="left", maintain_order="left")
 
 
 def write_purged_provenance(source: Path, target: Path, sample_ids: Collection[str]) -> None:
@@ -67,5 +76,6 @@ def _write(path: Path, parts: Iterable[pl.DataFrame], without: Collection[str]) 
     empty = pl.DataFrame(schema={name: _SCHEMA[name] for name in _COLUMNS})
     with replacing(path) as temporary, pq.ParquetWriter(temporary, empty.to_arrow().schema, compression="zstd") as file:
         for part in chain([empty], parts):
-            kept = part.select(_COLUMNS).join(removed, on=UID, how="anti", maintain_order="left")
+            absent = [pl.lit(None, kind).alias(name) for name, kind in OF_RELEASES.items() if name not in part.columns]
+            kept = part.with_columns(absent).select(_COLUMNS).join(removed, on=UID, how="anti", maintain_order="left")
             file.write_table(kept.to_arrow(), row_group_size=_GROUP_ROWS)

@@ -1,5 +1,8 @@
 """Mixtures: the shares that a recipe of kind mix states for its groups, and those that a policy's set has now."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import polars as pl
 
 from curation_assets.flow.context import PoolContext
@@ -54,3 +57,22 @@ def shares_of(ctx: PoolContext, policy: Policy) -> pl.DataFrame | None:
     return shares.with_columns((pl.col("entries") / pl.col("entries").sum().clip(1)).alias(HAD)).sort(
         "entries", "group", descending=[True, False]
     )
+
+
+def stated_mixture(ctx: PoolContext, policy: Policy) -> dict[str, Any] | None:
+    """What the mixture behind a policy was asked for: recipe, by, shares (of sum 1) or alpha, max_epochs; else None."""
+    recipe = mixture_behind(ctx, policy)
+    if recipe is None:
+        return None
+    settings: Any = recipe.settings  # of kind mix
+    total = sum(settings.shares.values())
+    shares = {name: share / total for name, share in settings.shares.items()}
+    return {"recipe": recipe.key, "by": settings.by, "shares": shares, "alpha": settings.alpha,
+            "max_epochs": settings.max_epochs}  # fmt: skip
+
+
+def mixture_in_words(stated: Mapping[str, Any]) -> str:
+    """Of `stated_mixture`: 'a mixture by source, stated shares books 50.0%, web 50.0%, each sample at most 4 times'."""
+    shares = ", ".join(f"{name} {share:.1%}" for name, share in sorted(stated["shares"].items()))
+    weights = f"stated shares {shares}" if shares else f"shares ∝ (rows of the group)^{stated['alpha']}"
+    return f"a mixture by {stated['by']}, {weights}, each sample at most {stated['max_epochs']} times"

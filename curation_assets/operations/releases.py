@@ -3,11 +3,13 @@
 See `stores/releases.py` for what a release holds.
 """
 
+import contextlib
 import json
 import shutil
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -30,12 +32,13 @@ from curation_assets.audit.purge import names_samples, rows_of_samples, write_pu
 from curation_assets.audit.release_provenance import has_rows_of, write_provenance, write_purged_provenance
 from curation_assets.core.errors import StoreError
 from curation_assets.core.stages import STAGES
-from curation_assets.core.table_names import CHOSEN_CAPTION, LEDGER, PROVENANCE, SAMPLES, SUBSETS
+from curation_assets.core.table_names import CHOSEN_CAPTION, CONTAMINATION, LEDGER, PROVENANCE, SAMPLES, SUBSETS
 from curation_assets.core.version import __version__
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import holds_in_words, worths_of
 from curation_assets.flow.freshness import is_up_to_date
 from curation_assets.flow.graph import with_upstream
+from curation_assets.flow.mixtures import entries_of_shard, mixture_behind, stated_mixture
 from curation_assets.flow.table import Table
 from curation_assets.flow.worth import domain_in_words
 from curation_assets.numeric.identity import UID_DTYPE
@@ -43,10 +46,14 @@ from curation_assets.operations.opt_out_checks import can_be_checked
 from curation_assets.operations.options import OperationsOptions
 from curation_assets.outputs.exports.huggingface import render_card
 from curation_assets.outputs.exports.subset import policy_facts
+from curation_assets.outputs.summary.declared import Declared
+from curation_assets.outputs.summary.facts import Facts
+from curation_assets.outputs.summary.phrases import decontamination_statements, mixture_statement
 from curation_assets.selection.cut import PolicyCut
-from curation_assets.selection.policy import load_policy, policy_content
+from curation_assets.selection.policy import Policy, load_policy, policy_content
 from curation_assets.selection.rows import STATES, UID
 from curation_assets.sources.declaration import declared_sources
+from curation_assets.sources.shards import hash_list_of
 from curation_assets.stages.signals.contamination import decontamination_facts
 from curation_assets.stores.arrays import npy_stretches, write_npy
 from curation_assets.stores.atomic import remove_all_stale, remove_path, replacing, write_text_atomically, writing_new
@@ -104,7 +111,7 @@ def create_release(ctx: PoolContext, tables: Mapping[str, Table], subset: str, n
             f"the ledger of {subset!r} was made with profile {profile!r}, not {ctx.profile.name!r}; give --profile "
             f"{profile}, or run the pool with this one"
         )
-    described = [name for name in (PROVENANCE, CHOSEN_CAPTION) if name in tables]
+    described = [name for name in (PROVENANCE, CHOSEN_CAPTION, CONTAMINATION) if name in tables]
     _check_current(ctx, tables, subset, described)
     _check_subset(ctx, source, subset)
     manifests = _manifests(ctx, subset, described)
@@ -132,7 +139,9 @@ def create_release(ctx: PoolContext, tables: Mapping[str, Table], subset: str, n
             "opt_out_checks": OperationsOptions.of(ctx).opt_out_checks if can_be_checked(ctx) else 0,
             "worths_on": domain_in_words(ctx.pool.image_domain),
             "holds": holds_in_words(ctx),
-            "decontamination": decontamination_facts(ctx, _reason_counts(source)),
+            "decontamination": decontamination_facts(ctx),
+            "mixture": stated_mixture(ctx, policy),
+            "has_hash_lists": bool(hash_list_of(ctx.pool)),
         },
     )
     remove_all_stale(releases_root(home, pool))
@@ -142,7 +151,8 @@ def create_release(ctx: PoolContext, tables: Mapping[str, Table], subset: str, n
             write_purged(source, folder / LEDGER_FILE, taken_down)
         else:
             shutil.copyfile(source, folder / LEDGER_FILE)
-        write_provenance(store, folder / PROVENANCE_FILE, without=taken_down, with_choice=CHOSEN_CAPTION in tables)
+        further = partial(_further, ctx, policy, described)
+        write_provenance(store, folder / PROVENANCE_FILE, further, without=taken_down)
         shutil.copytree(source.parent / VERSIONS, folder / VERSIONS, copy_function=shutil.copyfile)
         lines = [json.dumps(asdict(manifest), sort_keys=True, ensure_ascii=False) for manifest in manifests]
         write_text_atomically(folder / MANIFESTS, "".join(f"{line}\n" for line in lines))
@@ -178,10 +188,19 @@ def _check_current(ctx: PoolContext, tables: Mapping[str, Table], subset: str, d
                 raise StoreError(f"{named(table.name, shard)} is stale: its inputs or its code changed; {advice}")
 
 
-def _reason_counts(ledger: Path) -> dict[str, int]:
-    """Reason → rows of a ledger."""
-    reason = pl.col("reason").cast(pl.String)
-    return dict(scan_parquet(ledger).group_by(reason).len().collect(engine="streaming").iter_rows())
+def _further(ctx: PoolContext, policy: Policy, described: Sequence[str], shard: str) -> pl.DataFrame:
+    """What the pool knows of a shard's rows beside where they come from: source_row, and those of OF_RELEASES."""
+    rows = ctx.store.read(SAMPLES, shard, ["source_row"])
+    parts = []
+    if CHOSEN_CAPTION in described:
+        parts.append(ctx.store.read(CHOSEN_CAPTION, shard, ["source_row", "caption_source"]))
+    if CONTAMINATION in described:
+        parts.append(ctx.store.read(CONTAMINATION, shard, ["source_row", "compared_by", "benchmark"]))
+    if (recipe := mixture_behind(ctx, policy)) is not None:
+        parts.append(entries_of_shard(ctx, policy, recipe, shard).rename({"group": "mixture_group"}))
+    for part in parts:
+        rows = rows.join(part, on="source_row", how="left", maintain_order="left")
+    return rows
 
 
 def _check_subset(ctx: PoolContext, ledger: Path, subset: str) -> None:
@@ -235,7 +254,11 @@ def _complete(folder: Path, release: Release) -> Release:
     facts = policy_facts(read_ledger(ledger, (), slice(0, 0)), ledger, sha256_now(ledger))
     release = replace(release, counts=_counts(ledger), models=tuple(facts["models"]), folder=folder)
     facts |= {**release.about, "pool": release.pool, "name": release.name, "shards": _shards(folder)}
-    write_text_atomically(folder / CARD, render_card("release_card.md.jinja", release=release, facts=facts))
+    counted = Facts(release, Declared())
+    statements = [text for text, _ in decontamination_statements(counted)]
+    facts["mixture"] = mixture_statement(counted)[0]
+    text = render_card("release_card.md.jinja", release=release, facts=facts, decontamination=statements)
+    write_text_atomically(folder / CARD, text)
     paths = _files(folder)
     files = {name: {"sha256": sha256_now(path), "bytes": path.stat().st_size} for name, path in sorted(paths.items())}
     release = replace(release, files=files)
@@ -446,6 +469,23 @@ def _successor(home: Path, release: Release, sample_ids: set[str]) -> Release:
         shutil.copytree(release.folder / VERSIONS, folder / VERSIONS, copy_function=shutil.copyfile)
         shutil.copyfile(release.folder / MANIFESTS, folder / MANIFESTS)
         following = _complete(
-            folder, replace(release, name=target.name, created_at=_now(), previous=release.name, left_out=left_out)
+            folder,
+            replace(
+                release,
+                name=target.name,
+                created_at=_now(),
+                previous=release.name,
+                left_out=left_out,
+                about={**release.about, "summary_versions": _summary_versions(release)},
+            ),
         )
     return replace(following, folder=target)
+
+
+def _summary_versions(release: Release) -> dict[str, int]:
+    """Form → version of its last summary, which goes with the release: that of the next release counts on."""
+    versions = dict(release.about.get("summary_versions", {}))
+    for path in sorted(summaries_folder(release).glob("*/summary.json")):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # not as we wrote it: it counts for nothing
+            versions[path.parent.name] = int(json.loads(path.read_text(encoding="utf-8"))["version"])
+    return versions

@@ -1,11 +1,21 @@
--- Grain: one row per registered domain of the kept rows, the largest first by the size of their content: bytes of
--- images, then words of captions, then rows, then the name. Rows without a domain are in none.
+-- Grain: one row per registered domain of the kept rows whose source is declared as crawled, or not declared, the
+-- largest first by the size of their content: bytes of images, then words of captions, then rows, then the name. Rows
+-- without a domain are in none. undeclared: rows of sources that nobody has declared, which may turn out to be others.
 -- test: unique domain
-with recorded as (
-    select provenance.domain, provenance.image_bytes, provenance.caption_words
+with declared as (
+    select one.name as source, one.obtained
+    from (select unnest(about.sources) as one from 'release.json')
+),
+
+recorded as (
+    select provenance.domain, provenance.image_bytes, provenance.caption_words, declared.obtained
     from 'ledger.parquet' as ledger
     join 'provenance.parquet' as provenance using (shard, source_row)
-    where ledger.verdict = 'kept' and provenance.domain is not null
+    left join declared on provenance.source = declared.source
+    where
+        ledger.verdict = 'kept'
+        and provenance.domain is not null
+        and (declared.obtained is null or declared.obtained = 'crawled')
 ),
 
 summed as (
@@ -13,7 +23,8 @@ summed as (
         domain,
         count(*) as "rows",
         coalesce(sum(image_bytes), 0)::bigint as image_bytes,
-        coalesce(sum(caption_words), 0)::bigint as words
+        coalesce(sum(caption_words), 0)::bigint as words,
+        count(*) filter (where obtained is null) as undeclared
     from recorded
     group by domain
 ),
@@ -33,6 +44,7 @@ final as (
         "rows",
         image_bytes,
         words,
+        undeclared,
         rank <= (domains + 9) // 10 as is_top_tenth,
         rank <= least((domains + 19) // 20, 1000) as is_top_twentieth_or_1000
     from ranked

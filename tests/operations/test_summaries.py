@@ -3,6 +3,10 @@
 import dataclasses
 import json
 import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 import polars as pl
@@ -11,7 +15,7 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from curation_assets.cli import app
-from curation_assets.core.settings import load_settings
+from curation_assets.core.settings import Settings, load_settings
 from curation_assets.core.validation import fields_of
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
@@ -21,6 +25,7 @@ from curation_assets.outputs.exports.croissant import check_croissant
 from curation_assets.outputs.summary.declared import Declared, blank_declared, read_declared
 from curation_assets.outputs.summary.document import TO_BE_PROVIDED
 from curation_assets.outputs.summary.eu_gpai import image_bin, text_bin
+from curation_assets.outputs.summary.facts import Facts
 from curation_assets.outputs.summary.forms import FORMS, get_form
 from curation_assets.sources.declaration import add_pool, load_pool, save_pool
 from curation_assets.stores.denylist import add_to_denylist
@@ -44,16 +49,20 @@ from tests.support.raw_server import RawServer, reply
 from tests.support.summaries import answer, check_statements
 
 SHARDS, PER_SHARD = 2, 12
+OWN_LICENCE = range(2, 12)  # rows with a licence of their own
 SOURCES = (
     {"name": "wiki", "url": "https://wiki.example", "licence": "cc-by-4.0", "obtained": "public",
      "collected_from": "2025-01", "collected_to": "2025-03", "description": "Pages {with} braces"},
-    {"name": "agency", "obtained": "licensed"},
+    {"name": "agency", "obtained": "licensed", "licence": "proprietary", "collected_from": "2024-11",
+     "collected_to": "2024-12"},
+    {"name": "sketches", "obtained": "synthetic", "collected_from": "1871-01", "collected_to": "2371-01",
+     "licence": "mit"},
 )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home with a pool of two declared sources that its tars name per sample, up to its ledgers."""
+    """A home with a pool of three declared sources, up to its ledgers: its tars name two of them per sample."""
     home = tmp_path_factory.mktemp("made")
     for shard in range(SHARDS):
         numbers = range(shard * PER_SHARD, (shard + 1) * PER_SHARD)
@@ -62,7 +71,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
             for n in numbers
         ]
         facts = {f"{n:06d}": {"source": "wiki" if n % 3 else "agency", "creator": f"Ann {n % 2}"} for n in numbers}
-        for n in (2, 3, 4):
+        for n in OWN_LICENCE:
             facts.get(f"{n:06d}", {})["licence"] = "All rights | <b>reserved</b>"
         write_tar(home / "tars" / f"{shard:06d}.tar", rows, facts)
     settings = load_settings(home, "embedded")
@@ -140,11 +149,11 @@ def test_the_two_sources_with_their_licences_rows_and_periods(ctx: PoolContext) 
     wiki = answer(summary, "Source wiki")["text"]
     assert all(said in wiki for said in ("https://wiki.example", "cc-by-4.0", "2025-01 to 2025-03", "{with} braces"))
     (licences,) = answer(summary, "Licences as recorded with the rows")["tables"]
-    assert {row["licence"]: row["rows"] for row in licences["rows"]} == {
-        "cc-by-4.0": 14,
-        "All rights | <b>reserved</b>": 3,
-        None: 7,
-    }
+    expected = Counter(
+        "All rights | <b>reserved</b>" if n in OWN_LICENCE else "cc-by-4.0" if n % 3 else "proprietary" for n in numbers
+    )
+    assert {row["licence"]: row["kept"] for row in licences["rows"]} == expected
+    assert len(expected) == 3
     shown = (summary.folder / SUMMARY_MD).read_text()
     assert "All rights \\| \\<b\\>reserved\\</b\\>" in shown
     assert "<b>" not in shown
@@ -175,22 +184,166 @@ def test_size_bins() -> None:
     ]
 
 
-@pytest.mark.parametrize("is_sme", [False, True])
-def test_domains_csv_is_a_brute_force_over_the_kept_rows(ctx: PoolContext, is_sme: bool) -> None:
+def test_a_source_without_kept_rows_is_in_no_answer(ctx: PoolContext) -> None:
+    """The pool declares sketches, synthetic, of 1871 to 2371, under MIT, and no row is of it."""
     release = release_of(ctx)
-    summary = written(ctx, release, is_sme=is_sme)
-    kept = pl.read_parquet(release.ledger).filter(pl.col("verdict").cast(pl.String) == "kept")
-    samples = ctx.store.scan("raw/samples").collect()
-    sums: dict[str, list[int]] = {}
-    for shard, source_row in kept.select(pl.col("shard").cast(pl.String), "source_row").iter_rows():
-        (row,) = samples.filter(pl.col("shard") == shard, pl.col("source_row") == source_row).to_dicts()
-        size = sums.setdefault(row["url"].split("/")[2], [0, 0, 0])
-        for place, value in enumerate((1, row["image_bytes"], len(row["caption"].split()))):
-            size[place] += value
-    assert len(sums) >= 3
-    largest = sorted(sums, key=lambda name: (-sums[name][1], -sums[name][2], -sums[name][0], name))[:1]
-    lines = [f"{rank},{name},{','.join(map(str, sums[name]))}" for rank, name in enumerate(largest, start=1)]
-    assert (summary.folder / DOMAINS).read_text().splitlines() == ["rank,domain,rows,image_bytes,words", *lines]
+    for form in FORMS:
+        summary = written(ctx, release, form)
+        said = json.loads((summary.folder / SUMMARY_JSON).read_text())["sections"]
+        assert not any(word in json.dumps(said) for word in ("sketches", "1871-", "2371-"))
+    used = answer(written(ctx, release), "Used: synthetic data sets")["text"]
+    assert (
+        used == f"No: none of the {release.counts['kept']} kept rows of this release is of a source that is "
+        "declared so."
+    )
+    croissant = json.loads((summaries_folder(release) / "croissant-rai" / "croissant.json").read_text())
+    assert croissant["rai:hasSyntheticData"] is False
+    assert croissant["rai:dataCollectionType"] == ["Secondary Data analysis"]
+    kept = pl.read_parquet(release.folder / "provenance.parquet").join(
+        pl.read_parquet(release.ledger).filter(pl.col("verdict").cast(pl.String) == "kept"),
+        on=["uid_high", "uid_low"], how="semi",
+    )  # fmt: skip
+    assert {*croissant["license"].split(", ")} == {name or "none on record" for name in kept["licence"]}
+
+
+def test_public_data_sets_large_ones_apart_with_modalities(ctx: PoolContext) -> None:
+    release = release_of(ctx)
+    summary = written(ctx, release)
+    used = answer(summary, "Used: publicly available data sets")
+    numbers = {one["name"].partition(" ")[0]: one["value"] for one in used["numbers"]}
+    assert used["text"].startswith(f"Yes: {numbers['sources.kept']} kept rows of 1 sources. Modalities: image (")
+    assert numbers["sources.kept_images"] == numbers["sources.kept_captions"] == numbers["sources.kept"] > 0
+    assert "wiki (100.0% of the bytes of images, 100.0% of the words)" in answer(
+        summary, "Large public data sets")["text"]  # fmt: skip
+    assert answer(summary, "Signatory of the Code of Practice")["key"] == "code_of_practice"
+    assert "C(2025) 8311 of 5 December 2025" in (summary.folder / SUMMARY_MD).read_text()
+    assert answer(summary, "Used: user data")["text"].startswith("No:")
+    assert answer(summary, "Domains")["text"].startswith("0 kept rows are of sources that are declared as crawled")
+    assert (summary.folder / DOMAINS).read_text() == "rank,domain,rows,image_bytes,words,undeclared\n"
+
+
+#: Four sources; of domain big.example nearly everything is private. A fifth is in no declaration at first.
+ROWS_OF = {
+    "shop": ["big", "c1", "c1", "c2", "xn--e1afmkfd", "xn--e1afmkfd", *(f"d{n}" for n in range(12))],
+    "vault": ["big"] * 30,
+    "wiki": ["open"] * 8,
+    "agency": ["licensed"] * 8,
+    "found": ["c1", "f1"] * 4,
+}
+OBTAINED = {"shop": "crawled", "vault": "private", "wiki": "public", "agency": "licensed"}
+
+
+@pytest.fixture(scope="module")
+def crawled(tmp_path_factory: pytest.TempPathFactory) -> PoolContext:
+    """A pool of tars with ROWS_OF, of which a policy keeps 70 %; up to its ledgers."""
+    home = tmp_path_factory.mktemp("crawled")
+    hosts = [(source, host) for source, names in ROWS_OF.items() for host in names]
+    rows, facts = [], {}
+    for number, (source, host) in enumerate(hosts):
+        suffix = "рф" if host in ("пример", "xn--e1afmkfd") else "example"
+        suffix = "xn--p1ai" if host.startswith("xn--") else suffix
+        url = f"http://www.{host}.{suffix}/{number}.jpg"
+        rows.append((f"{number:06d}", url, caption_of(number), jpeg(number)))
+        facts[f"{number:06d}"] = {"source": source}
+    write_tar(home / "tars" / "000000.tar", rows, facts)
+    settings = load_settings(home, "embedded")
+    add_pool(settings, "photos", home / "tars", options=OPTIONS | {"fraction": 0.7})
+    declare(settings, OBTAINED)
+    return bring_up_to_date(settings)
+
+
+def declare(settings: Settings, obtained: Mapping[str, str]) -> None:
+    sources = tuple({"name": name, "obtained": how} for name, how in obtained.items())
+    save_pool(settings, dataclasses.replace(load_pool(settings, "photos"), sources=sources))
+
+
+def recounted(ctx: PoolContext, release: Release, *sources: str) -> dict[str, list[int]]:
+    """What a program of its own counts, domain by domain, the largest first."""
+    script = Path(__file__).parents[1] / "support" / "recount_domains.py"
+    words = [sys.executable, "-I", script, release.folder, ctx.settings.home / "tars", *sources]
+    done = subprocess.run([*map(str, words)], check=True, capture_output=True, encoding="utf-8")
+    found = json.loads(done.stdout)
+    order = sorted(found, key=lambda name: (-found[name][1], -found[name][2], -found[name][0], name))
+    return {name: found[name] for name in order}
+
+
+@pytest.mark.parametrize("is_sme", [False, True])
+def test_domains_are_those_of_the_kept_rows_that_were_crawled(
+    crawled: PoolContext, is_sme: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of sources declared as crawled, and of found, which nobody has declared."""
+    release = release_of(crawled, f"r{is_sme:d}")
+    summary = written(crawled, release, is_sme=is_sme)
+    expected = recounted(crawled, release, "shop", "found")
+    undeclared = recounted(crawled, release, "found")
+    assert len(expected) > 10
+    count = -(-len(expected) // (20 if is_sme else 10))
+    lines = [
+        f"{rank},{name},{','.join(map(str, expected[name]))},{undeclared.get(name, [0])[0]}"
+        for rank, name in enumerate(list(expected)[:count], start=1)
+    ]
+    found = (summary.folder / DOMAINS).read_text().splitlines()
+    assert found == ["rank,domain,rows,image_bytes,words,undeclared", *lines]
+    counted = [one["value"] for one in answer(summary, "Domains")["numbers"]]
+    rows, of_undeclared = (sum(rows for rows, *_ in one.values()) for one in (expected, undeclared))
+    assert counted == [rows, of_undeclared, len(expected), count, 0]
+    assert recounted(crawled, release, "vault")["big.example"][0] > expected.get("big.example", [0])[0]
+    check_statements(release, summary, monkeypatch)
+    assert answer(summary, "How source found was obtained")["kind"] == "missing"
+
+
+def test_every_count_of_the_summary_counts_the_domains_of_crawled_sources_alone(crawled: PoolContext) -> None:
+    release = release_of(crawled, "every")
+    tables = Facts(release, Declared()).counts
+    expected = recounted(crawled, release, "shop", "found")
+    assert {row["domain"]: [row["rows"], row["image_bytes"], row["words"]] for row in tables["domains"].to_dicts()} == (
+        expected
+    )
+
+
+def test_a_crawled_source_in_tars_asks_for_its_crawlers(crawled: PoolContext, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    shutil.copytree(crawled.settings.home, home, symlinks=True)
+    settings = load_settings(home, "embedded")
+    save_pool(settings, dataclasses.replace(load_pool(settings, "photos"), source=str(home / "tars")))
+    declare(settings, OBTAINED | {"found": "public"})
+    ctx = bring_up_to_date(settings)
+    release = release_of(ctx)
+    keys = ("crawler_names", "crawler_behaviour", "crawler_purpose", "collection_period")
+    fill_in(home, **dict.fromkeys(keys))
+    refused = curate(home, "summary", release.name, "--template", "eu-gpai", "--final")
+    assert refused.exit_code == 1
+    assert "4 answers are left" in refused.output
+    assert all(key in refused.output for key in keys)
+    fill_in(home)
+    assert curate(home, "summary", release.name, "--template", "eu-gpai", "--final").exit_code == 0
+    listed = json.loads((summaries_folder(release) / "eu-gpai" / SUMMARY_JSON).read_text())
+    assert listed["to_be_provided"] == []
+
+
+def test_the_version_and_the_date_change_with_the_answers(ctx: PoolContext) -> None:
+    release, home = release_of(ctx), ctx.settings.home
+
+    def content() -> tuple[int, str, str]:
+        summary = written(ctx, release)
+        read = json.loads((summary.folder / SUMMARY_JSON).read_text())
+        text = (summary.folder / SUMMARY_MD).read_text()
+        assert f"Version {read['version']} of release" in text
+        assert f"last updated {read['last_update']}" in text
+        assert answer(summary, "Version of the summary")["text"] == str(read["version"])
+        return read["version"], read["last_update"], text
+
+    version, date, text = content()
+    assert (version, date) == (1, release.created_at)
+    assert content() == (version, date, text)
+    fill_in(home)
+    changed = content()
+    assert changed[0] == 2
+    assert changed[1] > date
+    assert content() == changed
+    withdraw(home, "photos", [pl.read_parquet(release.folder / "subset.parquet")["sample_id"][0]])
+    release = list_releases(home)[-1]
+    assert content()[:2] == (3, release.created_at)
 
 
 # -- what was fetched
@@ -390,7 +543,7 @@ def test_mlcroissant_validates_and_reads_the_properties(ctx: PoolContext) -> Non
     }  # fmt: skip
     hashes = {one["contentUrl"]: one["sha256"] for one in content["distribution"]}
     assert hashes == {name: facts["sha256"] for name, facts in release.files.items() if name.endswith(".parquet")}
-    assert content["rai:dataCollectionTimeFrame"] == ["2025-01", "2025-03"]
+    assert content["rai:dataCollectionTimeFrame"] == ["2024-11", "2025-03"]
 
 
 def test_the_export_of_a_release_has_the_same_properties(ctx: PoolContext, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The counts of dbt_like_sql/summary/ against a slow, obvious twin, in frames and in files."""
 
+import json
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,9 +12,11 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
+from curation_assets.audit.release_provenance import OF_RELEASES
 from curation_assets.flow.sql import COUNTS, load_models
 from curation_assets.outputs.summary.counts import counts, statements
 
+SOURCES = [{"name": "wiki", "obtained": "crawled"}, {"name": "shop", "obtained": "private"}, {"name": "unused"}]
 KINDS = ("tdmrep", "content-usage", "image")
 REASONS = ("below_cut:signals.icc", "below_cut:signals.icc:concept full: logo", "prefilter:signals.english", "opt_out",
            "opt_out:tdmrep 1", "quarantined")  # fmt: skip
@@ -51,7 +54,7 @@ def random_rows(rows: int = 400, seed: int = 3) -> tuple[pl.DataFrame, pl.DataFr
     provenance = pl.DataFrame(
         {
             **keys,
-            "source": some(("wiki", "shop"), 1),
+            "source": some(("wiki", "shop", "found"), 1),
             "licence": some(("cc0-1.0", "cc-by-4.0", "Alle Rechte | ours")),
             "creator": some(("Ann", "Ben")),
             "domain": some(tuple(f"d{n}.example" for n in range(45))),
@@ -61,6 +64,10 @@ def random_rows(rows: int = 400, seed: int = 3) -> tuple[pl.DataFrame, pl.DataFr
             "image_bytes": some(tuple(range(100, 120))),
             "caption_source": some(("raw", "generated 0")),
             "caption_words": pl.Series(some(tuple(range(1, 9))), dtype=pl.Int32),
+            "compared_by": some(("pdq", "pdq caption", "")),
+            "benchmark": some(("val", "test"), 0.1),
+            "mixture_group": some(("wiki", "shop")),
+            "entries": some(tuple(range(4))),
             "rights_signals": pl.Series([signals() if rng.random() < 0.7 else None for _ in range(rows)],
                                         dtype=pl.List(signal)),
         },
@@ -85,7 +92,7 @@ def rows() -> tuple[pl.DataFrame, pl.DataFrame]:
 
 @pytest.fixture(scope="module")
 def made(rows: tuple[pl.DataFrame, pl.DataFrame]) -> dict[str, pl.DataFrame]:
-    return counts(*rows)
+    return counts(*rows, sources=SOURCES)
 
 
 def test_totals(rows: tuple[pl.DataFrame, pl.DataFrame], made: dict[str, pl.DataFrame]) -> None:
@@ -105,7 +112,49 @@ def test_totals(rows: tuple[pl.DataFrame, pl.DataFrame], made: dict[str, pl.Data
     assert made["totals"].to_dicts() == [{**expected, "earliest_fetched_at": first, "latest_fetched_at": last}]
 
 
-@pytest.mark.parametrize("table", ["sources", "licences", "languages", "content_types"])
+def test_sources(rows: tuple[pl.DataFrame, pl.DataFrame], made: dict[str, pl.DataFrame]) -> None:
+    every = joined(*rows)
+    assert {row["source"] for row in made["sources"].to_dicts()} == {"wiki", "shop", "found"}
+    for counted in made["sources"].to_dicts():
+        mine = [row for row in every if row["source"] == counted["source"]]
+        kept = [row for row in mine if row["verdict"] == "kept"]
+        first, last = stamp([row["fetched_at"] for row in kept])
+        assert counted == {
+            "source": counted["source"],
+            "obtained": {"wiki": "crawled", "shop": "private"}.get(counted["source"]),
+            "rows": len(mine),
+            "kept": len(kept),
+            "kept_images": sum(row["image_bytes"] is not None for row in kept),
+            "kept_image_bytes": sum(row["image_bytes"] or 0 for row in kept),
+            "kept_captions": sum(row["caption_words"] is not None for row in kept),
+            "kept_words": sum(row["caption_words"] or 0 for row in kept),
+            "kept_without_domain": sum(row["domain"] is None for row in kept),
+            "kept_fetched": sum(row["fetched_at"] is not None for row in kept),
+            "kept_without_fetched_at": sum(row["fetched_at"] is None for row in kept),
+            "earliest_fetched_at": first,
+            "latest_fetched_at": last,
+        }
+
+
+def test_licences_of_sources_comparisons_and_mixtures(
+    rows: tuple[pl.DataFrame, pl.DataFrame], made: dict[str, pl.DataFrame]
+) -> None:
+    every = joined(*rows)
+    kept = [row for row in every if row["verdict"] == "kept"]
+    licences = Counter((row["source"], row["licence"]) for row in kept)
+    assert {row[:2]: row[2] for row in made["source_licences"].rows()} == dict(licences)
+    compared = Counter((row["compared_by"], row["benchmark"]) for row in every)
+    of_kept = Counter((row["compared_by"], row["benchmark"]) for row in kept)
+    assert {row[:2]: row[2:] for row in made["decontamination"].rows()} == {
+        key: (count, of_kept[key]) for key, count in compared.items()
+    }
+    groups = {row["mixture_group"] for row in every} - {None}
+    assert {row["mixture_group"]: row["entries"] for row in made["mixture"].to_dicts()} == {
+        group: sum(row["entries"] or 0 for row in kept if row["mixture_group"] == group) for group in groups
+    }
+
+
+@pytest.mark.parametrize("table", ["licences", "languages", "content_types"])
 def test_groups(table: str, rows: tuple[pl.DataFrame, pl.DataFrame], made: dict[str, pl.DataFrame]) -> None:
     column, every = table.removesuffix("s"), joined(*rows)
     found = {row.pop(column): row for row in made[table].to_dicts()}
@@ -145,25 +194,30 @@ def test_reasons_shards_and_signals(rows: tuple[pl.DataFrame, pl.DataFrame], mad
     assert [row["kind"] for row in made["signals"].to_dicts()] == sorted(KINDS)
 
 
-def brute_force_domains(every: list[dict[str, Any]]) -> list[tuple[str, int, int, int]]:
-    """(domain, rows, image_bytes, words) of kept rows, the largest first."""
+def brute_force_domains(every: list[dict[str, Any]], sources: set[str]) -> list[tuple[str, int, int, int, int]]:
+    """(domain, rows, image_bytes, words, undeclared) of kept rows of these sources, the largest first."""
     found: dict[str, list[int]] = {}
     for row in every:
-        if row["verdict"] == "kept" and row["domain"] is not None:
-            sums = found.setdefault(row["domain"], [0, 0, 0])
-            for place, value in enumerate((1, row["image_bytes"] or 0, row["caption_words"] or 0)):
+        if row["verdict"] == "kept" and row["domain"] is not None and row["source"] in sources:
+            sums = found.setdefault(row["domain"], [0, 0, 0, 0])
+            counted = (1, row["image_bytes"] or 0, row["caption_words"] or 0, row["source"] == "found")
+            for place, value in enumerate(counted):
                 sums[place] += value
     return sorted(((name, *sums) for name, sums in found.items()), key=lambda one: (-one[2], -one[3], -one[1], one[0]))
 
 
 def test_domains_by_size(rows: tuple[pl.DataFrame, pl.DataFrame], made: dict[str, pl.DataFrame]) -> None:
-    expected = brute_force_domains(joined(*rows))
-    table = made["domains"]
-    assert table.select("domain", "rows", "image_bytes", "words").rows() == expected
-    assert len(expected) == 45
-    assert table["rank"].to_list() == list(range(1, 46))
-    assert table["is_top_tenth"].to_list() == [True] * 5 + [False] * 40  # 4.5 domains: no domain is cut
-    assert table["is_top_twentieth_or_1000"].to_list() == [True] * 3 + [False] * 42
+    """Of what was crawled and of what nobody declared; without any declaration of all."""
+    columns = ("domain", "rows", "image_bytes", "words", "undeclared")
+    for table, sources in ((made["domains"], {"wiki", "found"}), (counts(*rows)["domains"], {"wiki", "shop", "found"})):
+        expected = brute_force_domains(joined(*rows), sources)
+        assert table.select(columns[:4]).rows() == [one[:4] for one in expected]
+        count = len(expected)
+        assert 40 < count <= 45
+        assert table["rank"].to_list() == list(range(1, count + 1))
+        assert table["is_top_tenth"].to_list() == [True] * 5 + [False] * (count - 5)  # 4.1 to 4.5: no domain is cut
+        assert table["is_top_twentieth_or_1000"].to_list() == [True] * 3 + [False] * (count - 3)
+    assert made["domains"].select(columns).rows() == brute_force_domains(joined(*rows), {"wiki", "found"})
 
 
 def test_no_more_than_1000_domains_are_asked_of_small_companies() -> None:
@@ -190,7 +244,8 @@ def test_files_give_what_frames_give_and_so_does_a_pasted_statement(
     files = (tmp_path / "ledger.parquet", tmp_path / "provenance.parquet")
     for frame, path in zip(rows, files, strict=True):
         frame.write_parquet(path)
-    from_files = counts(*files)
+    (tmp_path / "release.json").write_text(json.dumps({"about": {"sources": SOURCES}}))
+    from_files = counts(*files, sources=SOURCES)
     monkeypatch.chdir(tmp_path)
     assert made.keys() == from_files.keys() == statements().keys()
     for name, table in made.items():
@@ -206,14 +261,16 @@ def test_rows_that_do_not_correspond_are_refused(rows: tuple[pl.DataFrame, pl.Da
             counts(*pair)
 
 
-def test_a_pool_has_no_column_of_chosen_captions(rows: tuple[pl.DataFrame, pl.DataFrame]) -> None:
+def test_a_pool_has_no_columns_of_releases(rows: tuple[pl.DataFrame, pl.DataFrame]) -> None:
     ledger, provenance = rows
-    chosen = counts(ledger, provenance.drop("caption_source"))["captions"]
-    assert chosen["caption_source"].to_list() == [None]
-    assert chosen["rows"].to_list() == [ledger.height]
+    made = counts(ledger, provenance.drop(OF_RELEASES.names()))
+    assert made["captions"]["caption_source"].to_list() == [None]
+    assert made["captions"]["rows"].to_list() == [ledger.height]
+    assert made["mixture"].is_empty()
+    assert made["decontamination"].select("compared_by", "benchmark").rows() == [(None, None)]
 
 
 def test_counts_are_no_tables_of_the_flow() -> None:
-    assert len(statements()) == 10
+    assert len(statements()) == 13
     assert not any(model.path.parent.name == COUNTS for model in load_models().values())
     assert {count.grain[:7] for count in statements().values()} == {"one row"}

@@ -1,5 +1,6 @@
 """Mixtures of sources: stated shares, repeats, reasons, ledgers that replay; unions; concepts with a target."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,10 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import fitted_recipes
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.run_table import run_with_upstream
+from curation_assets.operations.releases import create_release
+from curation_assets.operations.summaries import write_summary
 from curation_assets.outputs.report.origins import origins_of
+from curation_assets.outputs.summary.forms import FORMS
 from curation_assets.selection.fitted import FittedRecipe, load_recipe
 from curation_assets.selection.kinds.concept_coverage import KIND as COVERAGE
 from curation_assets.selection.kinds.mix import licence_class
@@ -26,6 +30,7 @@ from curation_assets.sources.declaration import add_pool
 from curation_assets.stages.fused.fitted import rows_of
 from tests.support.id_lists import read_subset
 from tests.support.ledgers import replay
+from tests.support.summaries import check_statements
 
 NOUNS = ["dog", "kite", "city", "goose", "crowd"]
 RECIPES = {
@@ -249,6 +254,29 @@ def test_a_new_shard_moves_the_shares_and_that_is_shown(tmp_path: Path) -> None:
     assert books == ("books", [30, 30, "50.0%", f"{30 / total:.1%}"])
     _, _, shown = again.output.partition("Mixture of policy half")
     assert ["web", *map(str, web[1])] in [line.split() for line in shown.splitlines()]
+
+
+def test_a_release_and_an_export_describe_the_mixture_as_one(
+    pool: PoolContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release = create_release(pool, tables_of(pool), "half", "m1")
+    stated = "a mixture by source, stated shares books 50.0%, web 50.0%, each sample at most 4 times"
+    for form in FORMS:
+        summary = write_summary(pool.settings.home, release, FORMS[form], Path("none.yaml"))
+        check_statements(release, summary, monkeypatch)
+        text = (summary.folder / "summary.md").read_text()
+        assert f"{stated}; shares of its 120 entries: web 60.0%, books 40.0%." in text
+        assert "from 1 by" not in text
+    assert f"The cut by `fused.half` is {stated}; shares of its 120" in (release.folder / "card.md").read_text()
+    home = str(pool.settings.home)
+    for of in (["half"], ["--release", "m1"]):
+        out = tmp_path / of[-1]
+        words = ["export", "hf", *of, "--pool", "two", "--out", str(out), "--home", home]
+        exported = CliRunner().invoke(app, words)
+        assert exported.exit_code == 0, exported.output
+        assert f"The cut by `fused.half` is {stated}." in (out / "README.md").read_text()
+        protocol = json.loads((out / "croissant.json").read_text())["rai:dataManipulationProtocol"]
+        assert f"not changed: {stated}: 84 of 200. Repeats counted they are 120 entries." in protocol
 
 
 def test_a_name_in_shares_that_no_row_has_is_refused(pool: PoolContext) -> None:

@@ -107,6 +107,7 @@ def test_planted_copies_and_texts_are_found_and_nothing_else(ctx: PoolContext) -
     assert found["view"].to_list()[:5] == [None, "as it is", "turned", "as it is", None]
     assert found["drop_reason"].to_list()[:6] == ["benchmark:val"] * 4 + ["benchmark:asked", None]
     assert found["value"].to_list() == [0.0] * 5 + [1.0] * 6 + [None]
+    assert found["compared_by"].to_list() == [*["pdq"] * 4, "pdq caption", *["pdq"] * 6, None]
     assert found["reason"].to_list() == [*[None] * 11, "upstream_dropped:empty_caption"]
     items = ctx.store.read("signals/benchmarks")
     assert dict(items.drop_nulls("reason").select("item", "reason").iter_rows()) == {
@@ -309,33 +310,45 @@ def test_runs_of_words_forget_case_marks_and_forms() -> None:
     assert len(ngram_hashes("猫がマットの上", 7)) == 1  # kana and Han: a word each
 
 
-COUNTED = ("items", "rows", "rows_not_compared", "found")
-
-
 def test_a_release_states_what_it_was_checked_against(ctx: PoolContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No more than that: val has no texts, so that no caption was compared with it, and asked no images; of the kept
+    rows none has a caption of 13 words."""
     tables = tables_of(ctx)
     materialise_table(ctx, tables["raw/provenance"], SHARD, tables=tables)
     release = create_release(ctx, tables, "random", "r1")
     asked, val = release.about["decontamination"]
-    assert (asked["benchmark"], asked["found"], asked["dropped"], asked["items"]) == ("asked", 1, 1, 3)
+    assert asked["methods"] == {"caption": "13 words of the caption in a row"}
     assert asked["items_not_compared"] == {"few_words": 1}
-    assert (val["found"], val["dropped"], val["items"], val["rows"], val["rows_not_compared"]) == (4, 4, 5, 11, 0)
-    assert val["sha256"] == benchmark_sha256(ctx.settings.home / "val")
-    assert val["statement"] == (
-        f"checked against val@sha256:{val['sha256']}: 4 found, 4 dropped, by same bytes, PDQ within 31 of 256 bits, "
-        "13 words of the caption in a row; of 11 rows 0 could not be compared"
-    )
-    assert f"- {val['statement']}\n" in (release.folder / "card.md").read_text()
-    summary = write_summary(ctx.settings.home, release, FORMS["eu-gpai"], Path("none.yaml"))
-    said = answer(summary, "Decontamination")
-    assert f"val@sha256:{val['sha256']}: 5 items, 4 rows found, 4 dropped, by same bytes, 13 words" in said["text"]
-    assert {number["name"]: number["value"] for number in said["numbers"]} == {
-        **{f"release.json about.decontamination[1].{name}": asked[name] for name in COUNTED},
-        **{f"release.json about.decontamination[2].{name}": val[name] for name in COUNTED},
-        "reasons.rows where reason = 'benchmark:asked'": 1,
-        "reasons.rows where reason = 'benchmark:val'": 4,
+    assert val["methods"] == {"bytes": "same bytes", "pdq": "PDQ within 31 of 256 bits"}
+    assert val["items_not_compared"] == {"image_undecodable": 1}
+    kept = release.counts["kept"]
+    sha256 = {
+        name: benchmark_sha256(ctx.settings.home / file) for name, file in (("val", "val"), ("asked", "asked.jsonl"))
     }
-    check_statements(release, summary, monkeypatch)
+    statements = [
+        f"checked against asked@sha256:{sha256['asked']}: 3 items (of which could not be compared: few_words 1), "
+        f"1 rows found in it or near, 1 dropped, 0 kept. Of {kept} kept rows the captions of 0 were compared, by 13 "
+        f"words of the caption in a row; {kept} could not be compared.",
+        f"checked against val@sha256:{sha256['val']}: 5 items (of which could not be compared: image_undecodable 1), "
+        f"4 rows found in it or near, 4 dropped, 0 kept. Of {kept} kept rows the images of {kept} were compared, by "
+        "same bytes, PDQ within 31 of 256 bits; 0 could not be compared.",
+    ]
+    card = (release.folder / "card.md").read_text()
+    assert all(f"- {statement}\n" in card for statement in statements)
+    for form in FORMS:
+        summary = write_summary(ctx.settings.home, release, FORMS[form], Path("none.yaml"))
+        assert answer(summary, "Decontamination")["text"] == " ".join(f"C{text[1:]}" for text in statements)
+        check_statements(release, summary, monkeypatch)
+
+
+def test_a_short_caption_is_not_called_compared(tmp_path: Path) -> None:
+    (tmp_path / "asked.jsonl").write_text(json.dumps(LONG))
+    items = read_benchmark("asked", tmp_path / "asked.jsonl", words=13)
+    rows = rows_of([picture(1), picture(2)]).with_columns(caption=pl.Series(["a b c", LONG.replace("dogs", "cats")]))
+    found = find_in_benchmarks(rows, items, 13)
+    assert found["compared_by"].to_list() == ["", "caption"]
+    assert found["value"].to_list() == [None, 0.0]  # all but its first three runs of words
+    assert found["reason"].to_list() == ["not_applicable:nothing_to_compare", None]
 
 
 @pytest.mark.slow

@@ -14,8 +14,9 @@ from curation_assets.outputs.summary.croissant_rai import FORM as RAI_FORM
 from curation_assets.outputs.summary.croissant_rai import rai_properties
 from curation_assets.outputs.summary.declared import SUMMARY_FILE, read_declared
 from curation_assets.outputs.summary.facts import Facts, Section
+from curation_assets.outputs.summary.phrases import KEPT, first_names
 from curation_assets.stores.atomic import write_text_atomically
-from curation_assets.stores.releases import PROVENANCE_FILE, SUBSET_PARQUET, Release, read_release, release_folder
+from curation_assets.stores.releases import PROVENANCE_FILE, SUBSET_PARQUET, read_release, release_folder
 from curation_assets.stores.samples import OWN_ID
 
 CROISSANT = "croissant.json"
@@ -101,8 +102,9 @@ def webdataset_croissant(export: Export, license_name: str = "unknown") -> dict[
     return _description(export, [_file_set("tables", "*.parquet", "application/x-parquet")], fields, license_name)
 
 
-def release_croissant(release: Release, sections: Sequence[Section]) -> dict[str, Any]:
+def release_croissant(facts: Facts, sections: Sequence[Section]) -> dict[str, Any]:
     """Of a release's files: one record per kept sample, with the RAI properties of its summary."""
+    release = facts.release
     columns = {"sample_id": "sc:Text", "multiplicity": "sc:Integer"}
     return {
         "@context": CONTEXT,
@@ -110,7 +112,7 @@ def release_croissant(release: Release, sections: Sequence[Section]) -> dict[str
         "name": f"{release.pool}_{release.name}",
         "description": f"{release.counts['kept']} samples of pool {release.pool}, chosen by policy {release.subset}.",
         "conformsTo": CONFORMS_TO,
-        "license": _licence_of(release),
+        "license": _licence_of(facts),
         "url": f"urn:sha256:{release.sha256}",
         "version": "1.0.0",
         "sdVersion": __version__,
@@ -126,9 +128,9 @@ def release_croissant(release: Release, sections: Sequence[Section]) -> dict[str
     }
 
 
-def _licence_of(release: Release) -> str:
-    licences = sorted({str(one["licence"]) for one in release.about.get("sources") or [] if one.get("licence")})
-    return ", ".join(licences) or "unknown"
+def _licence_of(facts: Facts) -> str:
+    """Licences of the kept rows, the most rows first."""
+    return first_names(facts.counted("licences", "licence", where=KEPT).rows["licence"])
 
 
 def _file_set(identity: str, pattern: str, encoding: str) -> dict[str, Any]:
@@ -287,10 +289,16 @@ def _own_rai_fields(export: Export) -> dict[str, str]:
     facts, pool = export.facts, export.subset.ctx.pool
     chosen = facts["chosen_by"]
     if chosen["kind"] == "policy":
+        mixture = {chosen["policy"]["rank_by"]: facts["mixture"]} if facts.get("mixture") else {}
         cuts = "; then ".join(
-            f"the best {cut['kept']} of {cut['candidates']} by {cut['rank_by']}" for cut in chosen["cuts"]
+            f"{mixture[cut['rank_by']]}: {cut['kept']} of {cut['candidates']}"
+            if cut["rank_by"] in mixture
+            else f"the best {cut['kept']} of {cut['candidates']} by {cut['rank_by']}"
+            for cut in chosen["cuts"]
         )
-        manipulation = f"Samples were selected, not changed: {cuts}. Duplicates and empty captions were dropped before."
+        repeated = f" Repeats counted they are {facts['entries']} entries." if chosen["policy"].get("repeats") else ""
+        before = "Duplicates and empty captions were dropped before."
+        manipulation = f"Samples were selected, not changed: {cuts}.{repeated} {before}"
     else:
         manipulation = f"Samples were selected, not changed: those that {chosen['path']} lists."
     limits = [

@@ -15,6 +15,7 @@ from curation_assets.audit.ledger import Ledger, ledger_parts, ledger_path, read
 from curation_assets.core.table_names import CHOSEN_CAPTION, SAMPLES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import holds_in_words, worths_of
+from curation_assets.flow.mixtures import mixture_in_words, stated_mixture
 from curation_assets.flow.worth import domain_in_words
 from curation_assets.methods import get_method, method_names
 from curation_assets.numeric.identity import pack_uids
@@ -23,7 +24,7 @@ from curation_assets.numeric.spread import spread
 from curation_assets.outputs.exports.credits import PROVENANCE_COLUMNS, known_provenance, with_provenance
 from curation_assets.outputs.options import OutputsOptions
 from curation_assets.selection.judging import reason_kind
-from curation_assets.selection.policy import policy_content
+from curation_assets.selection.policy import Policy, policy_content
 from curation_assets.selection.rows import ROW_KEY, UID, uid_columns
 from curation_assets.stores.columns import uid_texts
 from curation_assets.stores.denylist import TAKEDOWN, Denylist
@@ -31,7 +32,7 @@ from curation_assets.stores.external_sort import RUN_BYTES, ExternalSort, key_ra
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.frame_file import PART_ROWS, FrameFile, in_batches
 from curation_assets.stores.parquet import parquet_schema, read_parquet, scan_parquet
-from curation_assets.stores.releases import Release
+from curation_assets.stores.releases import Release, read_release, release_folder
 from curation_assets.stores.samples import OWN_ID
 from curation_assets.stores.subsets import ID_SUFFIXES, counted_ids, listed_stretches
 from curation_assets.stores.web_addresses import hosts_of
@@ -358,9 +359,21 @@ def subset_facts(subset: Subset) -> dict[str, Any]:
     if subset.ledger is not None:
         ledger = subset.ledger
         facts |= policy_facts(ledger, subset.source, subset.source_sha256)
+        facts["mixture"] = _mixture_of(subset, ledger.policy)
         if ledger.profile == subset.ctx.profile.name:  # the measured models are those of the verdicts
             facts["worths"] = worths_of(subset.ctx, ledger.policy.references)
     return facts
+
+
+def _mixture_of(subset: Subset, policy: Policy) -> str:
+    """The mixture that the policy ranks by, in words; '' where it ranks by none, or the release did not record it."""
+    ctx = subset.ctx
+    if subset.release is None:
+        stated = stated_mixture(ctx, policy)
+    else:
+        folder = release_folder(ctx.settings.home, ctx.pool.name, subset.release)
+        stated = read_release(folder).about.get("mixture")
+    return mixture_in_words(stated) if stated else ""
 
 
 def policy_facts(ledger: Ledger, source: Path, source_sha256: str) -> dict[str, Any]:

@@ -17,13 +17,13 @@ def sections(facts: Facts) -> list[Section]:
     types = automatic(
         "Types of data points",
         "Pairs of an image and a caption, or captions alone; scores by models, no labels of people.",
-        tables=[facts.counted("content_types", "content_type", "rows", "kept")],
+        tables=[facts.counted("content_types", "content_type", "rows", "kept", where=phrases.KEPT)],
     )
-    obtained = sorted({one["obtained"] for one in facts.sources(*phrases.OBTAINED)})
+    obtained = facts.kept_sources["obtained"].drop_nulls().unique().sort()
     bought = automatic("Purchased or licensed", f"As sources are declared: {', '.join(obtained) or 'nothing is'}.",
                        basis="release.json: about.sources")  # fmt: skip
     asked: list[tuple[str, list[Answer]]] = [
-        ("Sources or owners", [*phrases.source_answers(facts, phrases.OBTAINED, "No source is declared."),
+        ("Sources or owners", [*phrases.source_answers(facts, phrases.OBTAINED),
                                *phrases.undeclared_answers(facts)]),
         ("How the data furthers the purpose", [facts.declared_answer("Purpose", "purpose")]),
         ("Number of data points", [points]),

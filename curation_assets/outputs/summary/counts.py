@@ -1,23 +1,24 @@
 """Counts over a ledger and its provenance: the statements of dbt_like_sql/summary/.
 
-Each is one DuckDB statement over 'ledger.parquet' and 'provenance.parquet', so that it gives the same table when it is
-pasted into a DuckDB that was started in a release's folder. Of a pool the two names stand for its tables.
+Each is one DuckDB statement over 'ledger.parquet', 'provenance.parquet' and, for how sources were obtained,
+'release.json', so that it gives the same table when it is pasted into a DuckDB that was started in a release's folder.
+Of a pool the names stand for its tables.
 """
 
 import functools
 import tempfile
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from curation_assets.audit.release_provenance import CAPTION_SOURCE
+from curation_assets.audit.release_provenance import OF_RELEASES
 from curation_assets.core.settings import resource_path
 from curation_assets.flow.sql import COUNTS, SQL_FOLDER, SqlTest, read_header
 from curation_assets.stores.atomic import fetch
-from curation_assets.stores.releases import LEDGER_FILE, PROVENANCE_FILE
+from curation_assets.stores.releases import LEDGER_FILE, PROVENANCE_FILE, RELEASE_FILE
 
 if TYPE_CHECKING:
     import duckdb
@@ -46,14 +47,23 @@ def statements() -> dict[str, Count]:
 
 MEMORY = "512MB"  # that DuckDB may take; what it joins beyond that goes to a temporary folder
 Relation = Path | Sequence[Path] | pl.DataFrame
+_SOURCES = pl.List(pl.Struct({"name": pl.String(), "obtained": pl.String()}))
 
 
-def counts(ledger: Relation, provenance: Relation, names: Collection[str] | None = None) -> dict[str, pl.DataFrame]:
+def counts(
+    ledger: Relation,
+    provenance: Relation,
+    names: Collection[str] | None = None,
+    *,
+    sources: Sequence[Mapping[str, Any]] = (),
+) -> dict[str, pl.DataFrame]:
     """Name of each statement (of `names`, where given) → its table, in the order that it states.
 
     `ledger`: of one policy (audit/ledger.py); `provenance`: a row for each of its rows (stores/provenance.py). Parquet
-    files (several where they are shards), or frames that have the columns which the statements name. Raises ValueError
-    for a statement whose table breaks a test of its header, and where the rows of the two do not correspond.
+    files (several where they are shards), or frames that have the columns which the statements name. `sources`: as the
+    pool declares them, with name and obtained; without any nobody has declared a source, and `domains` is of all kept
+    rows. Raises ValueError for a statement whose table breaks a test of its header, and where the rows of the two do
+    not correspond.
     """
     import duckdb
 
@@ -63,6 +73,9 @@ def counts(ledger: Relation, provenance: Relation, names: Collection[str] | None
     ):
         for name, relation in ((LEDGER_FILE, ledger), (PROVENANCE_FILE, provenance)):
             _name_relation(connection, name, relation)
+        declared = [{"name": one["name"], "obtained": one.get("obtained")} for one in sources]
+        about = pl.DataFrame({"about": [{"sources": declared}]}, schema={"about": pl.Struct({"sources": _SOURCES})})
+        connection.from_arrow(about.to_arrow()).create_view(RELEASE_FILE)
         tables = {
             name: connection.sql(count.text).pl()
             for name, count in statements().items()
@@ -84,8 +97,10 @@ def _name_relation(connection: "duckdb.DuckDBPyConnection", name: str, relation:
         for path in paths:
             fetch(path)
         named = connection.read_parquet([str(path) for path in paths], hive_partitioning=False)
-    if name == PROVENANCE_FILE and CAPTION_SOURCE not in named.columns:  # of a pool
-        named = named.select(f"*, null::varchar as {CAPTION_SOURCE}")
+    if name == PROVENANCE_FILE:  # of a pool, or of a release that an earlier version made
+        kinds = {name: "bigint" if kind.is_integer() else "varchar" for name, kind in OF_RELEASES.items()}
+        absent = [f"null::{kind} as {name}" for name, kind in kinds.items() if name not in named.columns]
+        named = named.select(", ".join(["*", *absent]))
     named.create_view(name)
 
 

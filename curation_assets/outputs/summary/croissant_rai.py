@@ -48,19 +48,22 @@ def rai_properties(sections: Sequence[Section]) -> dict[str, Any]:
 
 
 def _life_cycle(facts: Facts) -> list[Answer]:
-    fetched = facts.about.get("download")
-    kinds = {COLLECTION_TYPES[one["obtained"]] for one in facts.sources(*COLLECTION_TYPES)}
+    fetched = facts.number("latest_fetched_at").value is not None
+    kinds = {COLLECTION_TYPES[one] for one in facts.kept_sources["obtained"].drop_nulls()}
     kinds |= {"Web Scraping"} if fetched else set()
-    names = facts.counts["sources"]["source"].drop_nulls().to_list()
+    names = facts.kept_sources["source"].drop_nulls().to_list()
     more = ", …" if len(names) > phrases.SHOWN_SOURCES else ""
     return [
         _renamed("dataCollection", phrases.download(facts)),
-        automatic("dataCollectionType", "; ".join(sorted(kinds)) or "Others", basis="release.json: about"),
+        automatic("dataCollectionType", "; ".join(sorted(kinds)), basis="release.json: about; provenance.parquet")
+        if kinds
+        else Answer("dataCollectionType", "`sources:` in the declaration of the pool, with obtained", "missing"),
         automatic(
             "dataCollectionMissingData",
             "Of {rows} rows {failed} failed. Of {kept} kept ones {licence} have no licence, {creator} no creator, "
-            "{language} no language, {domain} no domain on record.",
-            {name: facts.number(f"kept_without_{name}") for name in ("licence", "creator", "language", "domain")},
+            "{language} no language, {domain} no domain, {fetched_at} no time of fetch on record.",
+            {name: facts.number(f"kept_without_{name}")
+             for name in ("licence", "creator", "language", "domain", "fetched_at")},
             rows=facts.number("rows"),
             failed=facts.number("failed"),
             kept=facts.number("kept"),
@@ -69,11 +72,11 @@ def _life_cycle(facts: Facts) -> list[Answer]:
             "dataCollectionRawData",
             "{count} sources: " + braced(", ".join(names[: phrases.SHOWN_SOURCES])) + more + ".",
             count=facts.number("kept_sources"),
-            tables=[facts.counted("sources", "source", "rows", "kept")],
+            tables=[facts.counted("sources", "source", "rows", "kept", where=phrases.KEPT)],
         ),
         *_time_frame(facts),
         _renamed("dataPreprocessingProtocol", phrases.policy(facts)),
-    ]
+    ]  # fmt: skip
 
 
 def _renamed(asked: str, answer: Answer) -> Answer:
@@ -81,16 +84,20 @@ def _renamed(asked: str, answer: Answer) -> Answer:
 
 
 def _time_frame(facts: Facts) -> list[Answer]:
-    """Two dates; none where nothing states them."""
+    """Two dates; none where neither fetches nor their sources date all kept rows."""
+    known = {one["name"]: one for one in facts.sources()}
     first, last = facts.number("earliest_fetched_at"), facts.number("latest_fetched_at")
-    if last.value is not None:
-        return [automatic("dataCollectionTimeFrame", "{first}; {last}", first=first, last=last)]
-    sources = facts.about.get("sources") or []
-    began = [str(one["collected_from"]) for one in sources if one.get("collected_from")]
-    ended = [str(one["collected_to"]) for one in sources if one.get("collected_to")]
-    if not began or not ended:
+    undated = facts.kept_sources.filter(pl.col("kept_without_fetched_at") > 0)["source"]
+    periods = [known.get(name, {}) for name in undated]
+    began, ended = ([one.get(key) for one in periods] for key in ("collected_from", "collected_to"))
+    if None in began or None in ended:
         return []
-    return [automatic("dataCollectionTimeFrame", f"{min(began)}; {max(ended)}", basis="release.json: about.sources")]
+    if not periods:
+        return [automatic("dataCollectionTimeFrame", "{first}; {last}", first=first, last=last)]
+    dates = [min([*map(str, began), *([str(first.value)] if first.value else [])]),
+             max([*map(str, ended), *([str(last.value)] if last.value else [])])]  # fmt: skip
+    return [automatic("dataCollectionTimeFrame", "; ".join(dates),
+                      basis="release.json: about.sources; provenance.parquet")]  # fmt: skip
 
 
 def _labelling(facts: Facts) -> list[Answer]:
@@ -112,7 +119,7 @@ def _fairness(facts: Facts) -> list[Answer]:
             braced(text + (f" {said}" if said else "")) + " ({kept} of {rows} rows.)",
             kept=facts.number("kept"),
             rows=facts.number("rows"),
-            tables=[facts.counted(name, *facts.counts[name].columns[:3]) for name in shifts],
+            tables=[facts.counted(name, facts.counts[name].columns[0], "rows", "kept") for name in shifts],
         ),
         facts.declared_answer("dataUseCases", "use_cases"),
         automatic(
@@ -130,13 +137,14 @@ def _compliance(facts: Facts) -> list[Answer]:
     said = facts.declared.personal_information
     generated = facts.counts["captions"].filter(pl.col("caption_source").str.starts_with("generated"))
     synthetic = bool(facts.sources("synthetic") or generated["kept"].sum())
+    repeated = " Samples are repeated, as subset.parquet has them." if facts.policy.repeats else ""
     stated = Answer("personalSensitiveInformation", f"{personal.text} {said}", "declared", "personal_information",
                     personal.numbers, basis=personal.basis)  # fmt: skip
     return [
         stated if said else facts.declared_answer("personalSensitiveInformation", "personal_information"),
         automatic(
             "dataManipulationProtocol",
-            "Samples were selected, not changed; {dropped} rows were dropped.",
+            "Samples were selected, not changed; {dropped} rows were dropped." + repeated,
             dropped=facts.number("dropped"),
         ),
         automatic("dataImputationProtocol", "No value was filled in: what is unknown is null.",

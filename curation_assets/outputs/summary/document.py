@@ -12,6 +12,7 @@ from curation_assets.outputs.summary.facts import Answer, Counted, Facts, Number
 from curation_assets.stores.releases import Release
 
 FORMAT = "curation_summary/1"
+VERSIONS = "the summary that stood here before, else release.json: name, created_at"
 NOTICE = (
     "Made by a program from a release of a curation run, for whoever has to fill in the form. It is never legal advice "
     "and never an attestation: what it says is what the run recorded, and what the provider states is marked as such."
@@ -33,9 +34,10 @@ class Form:
     sections: Callable[[Facts], list[Section]]
 
 
-def version_of(release: Release) -> int:
-    """1, and one more for each takedown: NAME is version 1, NAME.1 version 2."""
-    return 1 if release.name == release.original else int(release.name.removeprefix(f"{release.original}.")) + 1
+def first_version(release: Release, form: str) -> int:
+    """Of the first summary of a release: 1 more than the last one of the release that it replaces after a takedown."""
+    takedowns = 0 if release.name == release.original else int(release.name.removeprefix(f"{release.original}."))
+    return 1 + int(release.about.get("summary_versions", {}).get(form, takedowns))
 
 
 def missing(sections: Sequence[Section]) -> list[str]:
@@ -60,8 +62,8 @@ def to_json(form: Form, facts: Facts, sections: Sequence[Section]) -> str:
         "template": {"name": form.name, "title": form.title, "source": form.source, "date": form.date},
         "notice": NOTICE,
         "software": f"curation_assets {__version__}",
-        "version": version_of(release),
-        "last_update": release.created_at,
+        "version": facts.version,
+        "last_update": facts.updated_at,
         "earlier": release.previous,
         "release": {"pool": release.pool, "name": release.name, "sha256": release.sha256},
         "sections": [
@@ -125,8 +127,8 @@ def to_markdown(form: Form, facts: Facts, sections: Sequence[Section]) -> str:
         "",
         f"Template of {form.date} ({form.source}). {NOTICE}",
         "",
-        f"Version {version_of(release)} of release `{release.name}` of pool `{release.pool}` "
-        f"(sha256 `{release.sha256}`), last updated {release.created_at}{earlier}. "
+        f"Version {facts.version} of release `{release.name}` of pool `{release.pool}` "
+        f"(sha256 `{release.sha256}`), last updated {facts.updated_at}{earlier}. "
         f"Made by curation_assets {__version__}.",
     ]
     for section in sections:

@@ -3,7 +3,7 @@
 import polars as pl
 
 from curation_assets.outputs.summary import phrases
-from curation_assets.outputs.summary.document import Form, version_of
+from curation_assets.outputs.summary.document import VERSIONS, Form
 from curation_assets.outputs.summary.facts import Answer, Facts, Number, Section, automatic, braced
 
 BILLION = 1_000_000_000
@@ -39,28 +39,37 @@ def sections(facts: Facts) -> list[Section]:
         ]),
         _section("1.3", "Modalities, size and other characteristics", _characteristics(facts)),
         _section("2.1", "Publicly available data sets", [
-            *phrases.source_answers(facts, ("public",), "No source of this release is declared as public."),
+            phrases.used(facts, "Used: publicly available data sets", "public"),
+            *phrases.large_sets(facts),
+            *phrases.source_answers(facts, ("public",)),
             *phrases.undeclared_answers(facts),
+            facts.declared_answer("Other publicly available data sets", "public_datasets"),
         ]),
         _section("2.2", "Private data sets obtained from third parties", [
-            *phrases.source_answers(facts, ("licensed", "private"), "No source is declared as licensed or private."),
+            phrases.used(facts, "Used: data sets licensed by rightsholders", "licensed"),
+            phrases.used(facts, "Used: private data sets of other third parties", "private"),
+            *phrases.source_answers(facts, ("licensed", "private")),
             facts.declared_answer("Licences concluded with rightsholders", "licensed_agreements"),
             facts.declared_answer("Other private data sets", "private_datasets"),
         ]),
         _section("2.3", "Data crawled and scraped from online sources", _crawled(facts)),
         _section("2.4", "User data", [
-            *phrases.source_answers(facts, ("user_data",), "No source of this release is declared as user data."),
+            phrases.used(facts, "Used: user data", "user_data"),
+            *phrases.source_answers(facts, ("user_data",)),
             facts.declared_answer("Data of users of services or of the model", "user_data"),
         ]),
         _section("2.5", "Synthetic data", [
+            phrases.used(facts, "Used: synthetic data sets", "synthetic"),
             *phrases.synthetic(facts),
             facts.declared_answer("Further synthetic data", "synthetic_data"),
         ]),
         _section("2.6", "Other sources", [
-            *phrases.source_answers(facts, ("other",), "No source of this release is declared as another kind."),
+            phrases.used(facts, "Used: other sources", "other"),
+            *phrases.source_answers(facts, ("other",)),
             facts.declared_answer("Further sources", "other_sources"),
         ]),
         _section("3.1", "Respect of reservations of rights from text and data mining", [
+            facts.declared_answer("Signatory of the Code of Practice", "code_of_practice"),
             phrases.signals(facts),
             facts.declared_answer("Further measures", "copyright_policy"),
         ]),
@@ -83,8 +92,8 @@ def _head(facts: Facts) -> Section:
     release = facts.release
     earlier = release.previous
     answers = [
-        automatic("Version of the summary", str(version_of(release)), basis="release.json: name, original"),
-        automatic("Last update", release.created_at, basis="release.json: created_at"),
+        automatic("Version of the summary", str(facts.version), basis=VERSIONS),
+        automatic("Last update", facts.updated_at, basis=VERSIONS),
         automatic("Earlier summary", f"That of release {earlier}." if earlier else "None.",
                   basis="release.json: previous"),
     ]  # fmt: skip
@@ -131,14 +140,14 @@ def _image_types(facts: Facts, images: Number) -> Answer:
         "Images: types of content",
         braced(text + "release.") + " {images} images.",
         images=images,
-        tables=[facts.counted("content_types", "content_type", "rows", "kept", "kept_image_bytes")],
+        tables=[facts.counted("content_types", "content_type", "rows", "kept", "kept_image_bytes", where=phrases.KEPT)],
     )
     return facts.confirmed(draft, "image_content_types")
 
 
 def _latest(facts: Facts) -> Answer:
     latest = facts.number("latest_fetched_at")
-    ends = [str(one["collected_to"]) for one in facts.about.get("sources") or [] if one.get("collected_to")]
+    ends = [str(one["collected_to"]) for one in facts.sources() if one.get("collected_to")]
     asked = "Latest date of acquisition"
     if facts.declared.latest_acquisition or (latest.value is None and not ends):
         return facts.declared_answer(asked, "latest_acquisition")
@@ -149,42 +158,76 @@ def _latest(facts: Facts) -> Answer:
 
 
 def _crawled(facts: Facts) -> list[Answer]:
+    crawled = "obtained = 'crawled'"
+    others = f"not ({phrases.CRAWLED})"
+    by_others = facts.number("kept_without_fetched_at", "sources", crawled)
+    fetched = facts.number("kept_fetched", "sources", others)
+    answers = [
+        phrases.used(facts, "Used: data that was crawled or scraped", "crawled"),
+        *phrases.source_answers(facts, ("crawled",)),
+        phrases.download(facts),
+    ]
+    if fetched.value:
+        text = "{rows} kept rows of sources that were obtained otherwise; they stand in the sections of these sources."
+        answers.append(automatic("Fetched by this program from addresses that other sources list", text, rows=fetched))
+    if by_others.value:
+        answers += [facts.declared_answer("Crawlers before this program", "crawler_names"),
+                    facts.declared_answer("Their behaviour", "crawler_behaviour")]  # fmt: skip
+    if facts.about.get("download") or facts.number("kept", "sources", crawled).value:
+        said, numbers = phrases.modalities(facts, phrases.CRAWLED)
+        answers += [
+            facts.declared_answer("Purpose of the crawlers", "crawler_purpose"),
+            phrases.collection_period(facts, phrases.CRAWLED),
+            automatic("Content", f"Modalities: {said}.", numbers),
+        ]
+    return [*answers, *_domains(facts, facts.number("kept_without_domain", "sources", crawled))]
+
+
+def _domains(facts: Facts, crawled_without: Number) -> list[Answer]:
+    """The largest domains; asked of the provider where rows of crawled sources have none on record."""
+    rows, unknown, undeclared = (
+        facts.number(column, "sources", where)
+        for column, where in (
+            ("kept", phrases.CRAWLED), ("kept_without_domain", phrases.CRAWLED), ("kept", "obtained is null"))
+    )  # fmt: skip
+    if not rows.value:
+        text = "{rows} kept rows are of sources that are declared as crawled, or are not declared: none is listed."
+        return [automatic("Domains", text, rows=rows)]
     listed = phrases.top_domains(facts)
     share = "5 % or 1,000, the lower (small and medium-sized enterprises)" if facts.is_sme else "10 %"
     column = "is_top_twentieth_or_1000" if facts.is_sme else "is_top_tenth"
-    answers = [phrases.download(facts)]
-    if facts.about.get("download"):
-        answers += [
-            facts.declared_answer("Purpose of the crawlers", "crawler_purpose"),
-            phrases.collection_period(facts),
-            automatic("Content", "Images beside captions: {images} images of {size} bytes.",
-                      images=facts.number("kept_images"), size=facts.number("kept_image_bytes")),
-        ]  # fmt: skip
-    return [
-        *phrases.source_answers(facts, ("crawled",), "No source of this release is declared as crawled."),
-        *answers,
-        automatic(
-            "Domains",
-            f"The largest {share} of {{domains}} registered domains by size of content (bytes of images, then words): "
-            f"{{listed}} domains in domains.csv. {{unknown}} kept rows have no domain.",
-            listed=facts.number(column, "domains"),
-            domains=facts.number("kept_domains"),
-            unknown=facts.number("kept_without_domain"),
-            tables=[facts.counted("domains", *listed.columns, where=pl.col(column), condition=column)],
-        ),
-    ]
+    answer = automatic(
+        "Domains",
+        f"Of {{rows}} kept rows of sources that are declared as crawled, or not declared ({{undeclared}}; column "
+        f"undeclared of each domain): the largest {share} of {{domains}} registered domains by size of content (bytes "
+        f"of images, then words), {{listed}} domains in domains.csv. {{unknown}} of these rows have no domain.",
+        rows=rows,
+        undeclared=undeclared,
+        domains=facts.number("domain", "domains"),
+        listed=facts.number("domain", "domains", column),
+        unknown=unknown,
+        tables=[listed],
+    )
+    asked = facts.declared_answer("Domains of crawled rows without one on record", "crawled_domains")
+    return [answer, *([asked] if crawled_without.value else [])]
 
 
 def _illegal(facts: Facts) -> list[Answer]:
     taken = facts.said("left_out", "takedown") if "takedown" in facts.release.left_out else None
     unsafe = facts.number("rows", "reasons", "reason like '%signals.nsfw%'")
+    found = facts.number("rows", "reasons", "reason = 'quarantined'")
+    has_lists = facts.about.get("has_hash_lists", bool(found.value))  # an earlier version did not record it
     return [
         automatic(
             "Lists of known illegal images",
-            "{found} images were on a hash list and are quarantined, unseen.",
-            found=facts.number("rows", "reasons", "reason = 'quarantined'"),
+            "{found} images were on a hash list and are quarantined, unseen."
+            if has_lists
+            else "No hash list was compared: {found} images are quarantined.",
+            found=found,
         ),
-        automatic("Unsuitable images", "{unsafe} rows were dropped by the score nsfw.", unsafe=unsafe),
+        automatic("Unsuitable images", "{unsafe} rows were dropped by the score nsfw.", unsafe=unsafe)
+        if facts.was_made("signals/nsfw")
+        else automatic("Unsuitable images", "The policy does not look for them.", basis="manifests.jsonl"),
         automatic("Takedowns", "{taken} rows were taken down.", taken=taken)
         if taken
         else automatic("Takedowns", "No row was taken down.", basis="release.json: left_out"),
@@ -195,7 +238,7 @@ def _illegal(facts: Facts) -> list[Answer]:
 FORM = Form(
     "eu-gpai",
     "Public summary of training content",
-    "Regulation (EU) 2024/1689, Article 53(1)(d)",
+    "Regulation (EU) 2024/1689, Article 53(1)(d); adopted as C(2025) 8311 of 5 December 2025",
     "24 July 2025",
     sections,
 )

@@ -9,9 +9,11 @@ from typing import Any, Literal
 
 import polars as pl
 
+from curation_assets.audit.ledger import ledger_facts
 from curation_assets.core.table_names import LEDGER, PROVENANCE
 from curation_assets.outputs.summary.counts import counts, statements
 from curation_assets.outputs.summary.declared import Declared
+from curation_assets.selection.policy import Policy
 from curation_assets.stores.releases import LEDGER_FILE, PROVENANCE_FILE, RELEASE_FILE, Release
 
 MANIFESTS_FILE = "manifests.jsonl"
@@ -87,11 +89,14 @@ class Facts:
     release: Release
     declared: Declared
     is_sme: bool = False  # a small or medium-sized enterprise: the shorter list of domains
+    version: int = 1  # of the summary
+    updated_at: str = ""  # UTC, ISO 8601: its last change
 
     @cached_property
     def counts(self) -> dict[str, pl.DataFrame]:
         """The counts of the release (counts.py)."""
-        return counts(self.release.ledger, self.release.folder / PROVENANCE_FILE)
+        provenance = self.release.folder / PROVENANCE_FILE
+        return counts(self.release.ledger, provenance, sources=self.about.get("sources") or [])
 
     @cached_property
     def manifests(self) -> list[dict[str, Any]]:
@@ -103,17 +108,31 @@ class Facts:
         """What the release says of its pool."""
         return self.release.about
 
+    @cached_property
+    def policy(self) -> Policy:
+        """The policy that chose."""
+        return ledger_facts(self.release.ledger)[0]
+
     def number(self, column: str, of: str = "totals", where: str = "", *, per: float | None = None) -> Number:
-        """The sum of a column of a table of counts over the rows that fulfil `where`; of a single row its value.
+        """A column of a table of counts over the rows that fulfil `where`: its sum, of dates the earliest or latest, of
+        texts how many there are; of a single row its value.
 
         `per`: divided by it and rounded; of a single row.
         """
         import duckdb
 
         chosen = f"where {where}" if where else ""
-        asked = f'select "{column}"' if of == "totals" else f'select coalesce(sum("{column}"), 0)::bigint as "{column}"'
+        kind = "min" if column.startswith("earliest") else "max"
         if per is not None:
             asked = f'select round("{column}" / {per})::bigint as "{column}"'
+        elif of == "totals":
+            asked = f'select "{column}"'
+        elif self.counts[of].schema[column] != pl.String:
+            asked = f'select coalesce(sum("{column}"), 0)::bigint as "{column}"'
+        elif column.endswith("_at"):
+            asked = f'select {kind}("{column}") as "{column}"'
+        else:
+            asked = f'select count("{column}") as "{column}"'
         with duckdb.connect() as connection:
             connection.register(of, self.counts[of].to_arrow())
             (found,) = connection.sql(f"{asked} from {of} {chosen}").fetchall()
@@ -122,10 +141,12 @@ class Facts:
         return Number(name, found[0], sql, files_of(of))
 
     def said(self, *path: str | int, file: str = RELEASE_FILE) -> Number:
-        """A number in a JSON file of the release, such as about, decontamination, 0, found. Raises KeyError, IndexError
+        """A number in a JSON file of the release, such as about, decontamination, 0, items. Raises KeyError, IndexError
         where it has none there.
         """
-        value: Any = json.loads((self.release.folder / file).read_text(encoding="utf-8"))
+        is_own = file == RELEASE_FILE  # the file of a release that is being made comes last
+        text = self.release.to_text() if is_own else (self.release.folder / file).read_text(encoding="utf-8")
+        value: Any = json.loads(text)
         name = ""
         for part in path:
             value = value[part]
@@ -133,14 +154,18 @@ class Facts:
         name = name.removeprefix(".")
         return Number(f"{file} {name}", value, f"select {name} from '{file}'", (file,))
 
-    def counted(self, name: str, *columns: str, where: pl.Expr | None = None, condition: str = "") -> Counted:
-        """A table of counts with these columns; `condition` is `where` in SQL."""
-        table = self.counts[name] if where is None else self.counts[name].filter(where)
+    def counted(self, name: str, *columns: str, where: str = "") -> Counted:
+        """A table of counts with these columns, of the rows that fulfil `where`."""
+        import duckdb
+
         named = ", ".join(f'"{column}"' for column in columns) or "*"
-        sql = statements()[name].text
-        if columns or condition:
-            sql = f"select {named} from (\n{sql}\n)" + (f" where {condition}" if condition else "")
-        return Counted(name, table.select(columns) if columns else table, sql, files_of(name))
+        chosen = f" where {where}" if where else ""
+        with duckdb.connect() as connection:
+            connection.register(name, self.counts[name].to_arrow())
+            rows = connection.sql(f"select {named} from {name}{chosen}").pl()
+        text = statements()[name].text
+        sql = f"select {named} from (\n{text}\n){chosen}" if columns or where else text
+        return Counted(name, rows, sql, files_of(name))
 
     def declared_answer(self, asked: str, key: str) -> Answer:
         """What summary.yaml says."""
@@ -154,9 +179,20 @@ class Facts:
             return Answer(draft.asked, text, "declared", key)
         return Answer(draft.asked, draft.text, "to confirm", key, draft.numbers, draft.tables, draft.basis)
 
+    @cached_property
+    def kept_sources(self) -> pl.DataFrame:
+        """`sources` of the counts, those with kept rows: what else the pool declares is not in the release."""
+        return self.counts["sources"].filter(pl.col("kept") > 0)
+
     def sources(self, *obtained: str) -> list[Mapping[str, Any]]:
-        """Declared sources that were obtained so."""
-        return [one for one in self.about.get("sources") or [] if one.get("obtained") in obtained]
+        """What the pool declares of the sources of the kept rows (of those obtained so), the most rows first."""
+        declared = {one["name"]: one for one in self.about.get("sources") or []}
+        kept = [declared[name] for name in self.kept_sources["source"] if name in declared]
+        return [one for one in kept if not obtained or one.get("obtained") in obtained]
+
+    def was_made(self, table: str) -> bool:
+        """Whether a table is upstream of the verdicts."""
+        return any(one["asset"] == table for one in self.manifests)
 
     def models_of(self, table: str) -> list[dict[str, Any]]:
         """address, revision and weights_sha256 of the models behind a table upstream, each once."""
@@ -180,7 +216,8 @@ class Facts:
 
 def files_of(name: str) -> tuple[str, ...]:
     """Files of a release that a statement reads."""
-    return tuple(file for file in (LEDGER_FILE, PROVENANCE_FILE) if f"'{file}'" in statements()[name].text)
+    files = (LEDGER_FILE, PROVENANCE_FILE, RELEASE_FILE)
+    return tuple(file for file in files if f"'{file}'" in statements()[name].text)
 
 
 def braced(text: object) -> str:

@@ -3,7 +3,7 @@
 Policies leave them out before their first cut (selection/left_out.py). docs/decisions/0073.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +24,7 @@ from curation_assets.scoring.benchmark_files import (
     view_of,
 )
 from curation_assets.scoring.derived import vectors_of
-from curation_assets.scoring.upstream import UPSTREAM, upstream_reason
+from curation_assets.scoring.upstream import upstream_reason
 from curation_assets.selection.left_out import BENCHMARK
 from curation_assets.selection.rows import DROP_REASON
 from curation_assets.stores.hash_lists import PDQ_DISTANCE
@@ -45,6 +45,7 @@ CONTAMINATION_SCHEMA = pl.Schema(
         "source_row": pl.Int64(),
         "value": pl.Float64(),  # 1 where no benchmark has it, 0 where one has; null: not compared, with a reason
         "reason": pl.String(),
+        "compared_by": pl.String(),  # pdq, copy, caption: by what some item could be compared with it; '' by nothing
         "benchmark": pl.String(),  # the nearest, of rows that are dropped or near
         "item": pl.String(),
         "method": pl.String(),  # bytes, pdq, copy or caption
@@ -81,7 +82,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         name=CONTAMINATION,
         grain="shard",
         inputs=(SAMPLES, BENCHMARKS, *(f"signals/{name}" for name in columns)),
-        version="1",
+        version="2",
         description=f"One row per sample: value 0 and the benchmark where its image has the bytes of a benchmark's, a "
         f"PDQ hash within {PDQ_DISTANCE} of 256 bits, an SSCD cosine of at least {COPY_COSINE}, or its caption shares "
         f"a run of words; near ones (up to {NEAR_PDQ} bits, from {NEAR_COSINE}) are named and not dropped.",
@@ -143,7 +144,9 @@ def find_in_benchmarks(rows: pl.DataFrame, items: pl.DataFrame, words: int) -> p
     kept = np.flatnonzero((rows["status"] == "kept").to_numpy())
     of = rows[kept]
     found: dict[int, Match] = {}
-    ways = (_by_bytes(of, items), _by_pdq(of, items), _by_vectors(of, items), _by_captions(of, items, words))
+    has_texts = items["ngrams"].list.len().sum() > 0
+    ngrams = [ngram_hashes(caption or "", words) for caption in of["caption"]] if has_texts else []
+    ways = (_by_bytes(of, items), _by_pdq(of, items), _by_vectors(of, items), _by_captions(ngrams, items))
     for drops in (True, False):  # near ones last, where nothing drops the row
         for way in ways:
             found = {row: match for row, match in way.items() if match.drops == drops} | found
@@ -153,7 +156,7 @@ def find_in_benchmarks(rows: pl.DataFrame, items: pl.DataFrame, words: int) -> p
         orient="row",
     )
     names = items.select(pl.int_range(pl.len()).alias("position"), "benchmark", "item")
-    compared = pl.DataFrame({"row": pl.Series(kept, dtype=pl.UInt32), "compared": _compared(of, items)})
+    compared = _compared_by(of, items, ngrams).with_columns(pl.Series("row", kept, dtype=pl.UInt32))
     return (
         rows.select("sample_id", "source_row", upstream_reason().alias("upstream"))
         .with_row_index("row")
@@ -161,7 +164,7 @@ def find_in_benchmarks(rows: pl.DataFrame, items: pl.DataFrame, words: int) -> p
         .join(matches, on="row", how="left", maintain_order="left")
         .join(names, on="position", how="left", maintain_order="left")
         .with_columns(
-            pl.when("drops").then(0.0).when("compared").then(1.0).alias("value"),
+            pl.when("drops").then(0.0).when(pl.col("compared_by") != "").then(1.0).alias("value"),
             pl.when("drops").then(pl.concat_str(pl.lit(BENCHMARK), "benchmark")).alias(DROP_REASON),
         )
         .with_columns(
@@ -254,16 +257,14 @@ def _by_vectors(rows: pl.DataFrame, items: pl.DataFrame) -> dict[int, Match]:
     return matches
 
 
-def _by_captions(rows: pl.DataFrame, items: pl.DataFrame, words: int) -> dict[int, Match]:
+def _by_captions(ngrams: Sequence[np.ndarray], items: pl.DataFrame) -> dict[int, Match]:
+    """`ngrams`: of each row's caption; none where no item has any."""
     known = (
         items.select(pl.int_range(pl.len()).alias("position"), "ngrams").explode("ngrams").drop_nulls().sort("ngrams")
     )
-    if known.is_empty():
-        return {}
     of_items, positions = known["ngrams"].to_numpy(), known["position"].to_numpy()
     matches: dict[int, Match] = {}
-    for row, caption in enumerate(rows["caption"]):
-        own = ngram_hashes(caption, words) if caption is not None else of_items[:0]
+    for row, own in enumerate(ngrams):
         if not len(own):
             continue
         at = np.minimum(np.searchsorted(of_items, own), len(of_items) - 1)
@@ -273,59 +274,61 @@ def _by_captions(rows: pl.DataFrame, items: pl.DataFrame, words: int) -> dict[in
     return matches
 
 
-def _compared(rows: pl.DataFrame, items: pl.DataFrame) -> np.ndarray:
-    """(N,) bool: rows of which something was compared: the image's hash or vector, or, with benchmarks that have no
-    images, the caption."""
-    has_images = items.select(pl.col("pdq_hashes").is_not_null() | pl.col("copy_descriptors").is_not_null()).to_series()
-    if not has_images.any() or PDQ_COLUMN not in rows.columns:
-        return np.ones(rows.height, dtype=bool)
-    compared = (rows[PDQ_COLUMN].str.len_chars() > 0).fill_null(False)
-    if COPY_COLUMN in rows.columns:
-        compared |= rows[COPY_COLUMN].is_not_null()
-    return compared.to_numpy()
+def _compared_by(rows: pl.DataFrame, items: pl.DataFrame, ngrams: Sequence[np.ndarray]) -> pl.DataFrame:
+    """(N,) compared_by: the ways in which a row and some item have what is compared. The same bytes are no way of their
+    own: they find nothing but the very file."""
+    no = pl.lit(False)
+    has_hash = pl.col(PDQ_COLUMN).str.len_chars() == PDQ_DIGITS if PDQ_COLUMN in rows.columns else no
+    has_vector = pl.col(COPY_COLUMN).is_not_null() if COPY_COLUMN in rows.columns else no
+    there = {
+        PDQ: has_hash if items["pdq_hashes"].count() else no,
+        COPY: has_vector if items["copy_descriptors"].count() else no,
+        CAPTION: pl.lit(pl.Series([len(own) > 0 for own in ngrams], dtype=pl.Boolean)) if ngrams else no,
+    }
+    ways = [pl.when(is_there).then(pl.lit(way)) for way, is_there in there.items()]
+    return rows.select("source_row", pl.concat_str(*ways, separator=" ", ignore_nulls=True).alias("compared_by")).drop(
+        "source_row"
+    )
 
 
 # -- what a release states --------------------------------------------------------------------------------------------
 
 
-def decontamination_facts(ctx: PoolContext, reasons: Mapping[str, int]) -> list[dict[str, Any]] | None:
-    """What the pool was checked against, an entry per benchmark; None where it names none.
+def decontamination_facts(ctx: PoolContext) -> list[dict[str, Any]] | None:
+    """What the pool was compared with, an entry per benchmark, and how; None where it names none.
 
-    `reasons`: how many rows of a ledger have each. found: rows that raw kept and that are in the benchmark or near to
-    it; dropped: rows that the ledger's policy left out for it.
+    methods: those that some item of the benchmark has what is needed for. Which rows were compared stands in a column
+    of signals/contamination, and of a release's provenance.
     """
     options = FlowOptions.of(ctx)
     if not options.decontaminate:
         return None
-    items = ctx.store.read(BENCHMARKS).select("benchmark", "benchmark_sha256", "reason", "ngrams")
-    rows = ctx.store.scan(CONTAMINATION)
-    found = dict(rows.group_by("benchmark").len().collect(engine="streaming").iter_rows())
-    kept_by_raw = rows.filter(~pl.col("reason").fill_null("").str.starts_with(UPSTREAM))
-    compared = kept_by_raw.select(pl.len(), pl.col("value").null_count().alias("missing")).collect(engine="streaming")
     columns = compared_columns(ctx)
-    limits = {
-        BYTES: "same bytes" if columns else None,
-        PDQ: f"PDQ within {PDQ_DISTANCE} of 256 bits" if PDQ_COLUMN in columns else None,
-        COPY: f"SSCD cosine of at least {COPY_COSINE}" if COPY_COLUMN in columns else None,
-        CAPTION: f"{options.decontaminate_words} words of the caption in a row" if items["ngrams"].count() else None,
+    ways = {
+        BYTES: ("same bytes", pl.col("bytes_digest").is_not_null() & bool(columns)),
+        PDQ: (
+            f"PDQ within {PDQ_DISTANCE} of 256 bits",
+            pl.col("pdq_hashes").is_not_null() & (PDQ_COLUMN in columns),
+        ),
+        COPY: (
+            f"SSCD cosine of at least {COPY_COSINE}",
+            pl.col("copy_descriptors").is_not_null() & (COPY_COLUMN in columns),
+        ),
+        CAPTION: (f"{options.decontaminate_words} words of the caption in a row", pl.col("ngrams").list.len() > 0),
     }
+    has_way = {method: has.fill_null(False).alias(method) for method, (_, has) in ways.items()}
+    reason = pl.coalesce("reason", pl.lit("no_image_in_the_pool")).alias("reason")
+    items = ctx.store.read(BENCHMARKS).select("benchmark", "benchmark_sha256", reason, *has_way.values())
     facts = []
     for (name,), part in sorted(items.partition_by("benchmark", as_dict=True).items()):
-        entry: dict[str, Any] = {
-            "benchmark": name,
-            "sha256": part["benchmark_sha256"][0],
-            "items": part.height,
-            "items_not_compared": dict(part["reason"].drop_nulls().value_counts().sort("reason").iter_rows()),
-            "rows": compared["len"].item(),
-            "rows_not_compared": compared["missing"].item(),
-            "found": found.get(name, 0),
-            "dropped": reasons.get(f"{BENCHMARK}{name}", 0),
-            "methods": {method: limit for method, limit in limits.items() if limit is not None},
-        }
-        ways = ", ".join(entry["methods"].values())
-        entry["statement"] = (
-            f"checked against {name}@sha256:{entry['sha256']}: {entry['found']:,} found, {entry['dropped']:,} dropped, "
-            f"by {ways}; of {entry['rows']:,} rows {entry['rows_not_compared']:,} could not be compared"
+        not_compared = part.filter(~pl.any_horizontal(PDQ, COPY, CAPTION))["reason"].value_counts().sort("reason")
+        facts.append(
+            {
+                "benchmark": name,
+                "sha256": part["benchmark_sha256"][0],
+                "items": part.height,
+                "items_not_compared": dict(not_compared.iter_rows()),
+                "methods": {method: limit for method, (limit, _) in ways.items() if part[method].any()},
+            }
         )
-        facts.append(entry)
     return facts
