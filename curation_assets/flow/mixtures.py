@@ -15,9 +15,10 @@ STATED, HAD = "stated share", "share"
 
 
 def mixture_behind(ctx: PoolContext, policy: Policy) -> FittedRecipe | None:
-    """The mixture that a policy ranks by, where it is fitted; else None."""
-    recipe = {one.key: one for one in fitted_recipes(ctx).values() if one.kind == "mix"}.get(policy.rank_by)
-    return None if recipe is None or ctx.store.manifest(f"fused/{recipe.name}_fit") is None else recipe
+    """The mixture that a policy ranks by, where rows have been judged by it; else None."""
+    recipe = next((one for one in fitted_recipes(ctx).values() if one.key == policy.rank_by), None)
+    is_mixture = recipe is not None and recipe.kind == "mix" and ctx.store.partitions(f"filtered/{policy.name}")
+    return recipe if is_mixture else None
 
 
 def entries_of_shard(ctx: PoolContext, policy: Policy, recipe: FittedRecipe, shard: str) -> pl.DataFrame:

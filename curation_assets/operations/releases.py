@@ -195,6 +195,11 @@ def _further(ctx: PoolContext, policy: Policy, described: Sequence[str], shard: 
     if CHOSEN_CAPTION in described:
         parts.append(ctx.store.read(CHOSEN_CAPTION, shard, ["source_row", "caption_source"]))
     if CONTAMINATION in described:
+        if "compared_by" not in ctx.store.scan(CONTAMINATION, [shard]).collect_schema():
+            raise StoreError(
+                f"{named(CONTAMINATION, shard)} is stale: an earlier version made it, without how rows were "
+                f"compared; `curate run {ctx.pool.name}` brings it up to date"
+            )
         parts.append(ctx.store.read(CONTAMINATION, shard, ["source_row", "compared_by", "benchmark"]))
     if (recipe := mixture_behind(ctx, policy)) is not None:
         parts.append(entries_of_shard(ctx, policy, recipe, shard).rename({"group": "mixture_group"}))

@@ -211,7 +211,7 @@ def test_public_data_sets_large_ones_apart_with_modalities(ctx: PoolContext) -> 
     summary = written(ctx, release)
     used = answer(summary, "Used: publicly available data sets")
     numbers = {one["name"].partition(" ")[0]: one["value"] for one in used["numbers"]}
-    assert used["text"].startswith(f"Yes: {numbers['sources.kept']} kept rows of 1 sources. Modalities: image (")
+    assert used["text"].startswith(f"Yes. Kept rows: {numbers['sources.kept']}; sources: 1; modalities: image (")
     assert numbers["sources.kept_images"] == numbers["sources.kept_captions"] == numbers["sources.kept"] > 0
     assert "wiki (100.0% of the bytes of images, 100.0% of the words)" in answer(
         summary, "Large public data sets")["text"]  # fmt: skip

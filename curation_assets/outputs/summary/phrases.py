@@ -32,7 +32,7 @@ def used(facts: Facts, asked: str, *obtained: str) -> Answer:
     kept, undeclared = (facts.number("kept", "sources", one) for one in (where, "obtained is null"))
     if kept.value:
         said, numbers = modalities(facts, where)
-        text = f"Yes: {{kept}} kept rows of {{sources}} sources. Modalities: {said}."
+        text = f"Yes. Kept rows: {{kept}}; sources: {{sources}}; modalities: {said}."
         return automatic(
             asked, text, numbers, kept=kept, sources=facts.number("source", "sources", f"{where} and kept > 0")
         )
