@@ -224,7 +224,7 @@ def test_public_data_sets_large_ones_apart_with_modalities(ctx: PoolContext) -> 
 
 #: Four sources; of domain big.example nearly everything is private. A fifth is in no declaration at first.
 ROWS_OF = {
-    "shop": ["big", "c1", "c1", "c2", "xn--e1afmkfd", "xn--e1afmkfd", *(f"d{n}" for n in range(12))],
+    "shop": ["big", "c1", "c1", "c2", "пример", "xn--e1afmkfd", *(f"d{n}" for n in range(12))],
     "vault": ["big"] * 30,
     "wiki": ["open"] * 8,
     "agency": ["licensed"] * 8,
