@@ -16,7 +16,7 @@ from curation_assets.flow.graph import tables_of
 from curation_assets.flow.run_table import run_with_upstream
 from curation_assets.operations.takedown import begin_takedown, finish_takedown, pending_path
 from curation_assets.sources.declaration import add_pool
-from curation_assets.sources.download.download import DownloadSettings
+from curation_assets.sources.download.download import DownloadSettings, download_shard
 from curation_assets.stores.denylist import (
     Denylist,
     add_to_denylist,
@@ -88,6 +88,27 @@ def test_a_takedown_names_what_it_found_and_what_stays(tmp_path: Path, server: R
     assert begun.samples["source_row"].to_list() == [0]
     assert [entry.kind for entry in entries_without_rows(tmp_path)] == ["creator", "url"]
     assert all("example" not in (tmp_path / "takedown" / "denylist.json").read_text() for _ in values)
+
+
+def test_a_denied_domain_is_neither_requested_nor_stored_however_its_host_is_written(
+    tmp_path: Path, server: RawServer
+) -> None:
+    hosts = ["images.example", "images.example.", "IMAGES.Example.:80", "user@images.example。", "%69mages.example"]
+    rows = pl.DataFrame(
+        {
+            "sample_id": [f"{number:032x}" for number in range(len(hosts))],
+            "source_row": range(len(hosts)),
+            "url": [f"http://{host}/a.jpg" for host in hosts],
+            "caption": ["a dog"] * len(hosts),
+        }
+    )
+    add_to_denylist(tmp_path, [("domain", "Images.EXAMPLE.")])
+    settings = DownloadSettings(connect_to={"images.example": server.host})
+    denylist = Denylist.load(tmp_path)
+    frame = download_shard(rows, tmp_path / "out", "toy-000000", settings=settings, denylist=denylist)
+    assert frame["reason"].to_list() == ["takedown"] * len(hosts)
+    assert server.requests == []
+    assert not list((tmp_path / "out").rglob("*.tar"))
 
 
 @pytest.mark.slow

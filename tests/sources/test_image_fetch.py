@@ -136,6 +136,7 @@ def test_robots_txt_is_obeyed_by_default_and_at_every_redirect() -> None:
         fetcher = fetcher_for(closed, other, retries=2)
         urls = [closed.url("/no"), other.url("/moved"), closed.url("/yes")]
         assert [reason(fetcher, url) for url in urls] == ["robots_txt", "robots_txt", "download_http_404"]
+        assert reason(fetcher, closed.url("/open/../%2e/no")) == "robots_txt"
         assert closed.requests == ["/robots.txt", "/.well-known/tdmrep.json", "/yes"]
         careless = fetcher_for(closed, other, obey_robots_txt=False)
         assert [careless.fetch(url) for url in urls[:2]] == [b"x", b"x"]

@@ -103,6 +103,8 @@ def test_allow_list_is_exact() -> None:
     vet_url("http://127.0.0.1:8000/", ["127.0.0.1:8000"])
     vet_url("http://Localhost:8000/", ["localhost"])
     vet_url("http://[::1]:9/", ["[::1]"])
+    vet_url("http://[::1]:9/", ["[0:0::1]:9"])
+    vet_url("http://localhost.:8000/", ["LocalHost.:8000"])
     for entry in ("127.0.0.1:8001", "127.0.0", "27.0.0.1", "localhost"):
         with pytest.raises(UrlRefused):
             vet_url("http://127.0.0.1:8000/", [entry])
@@ -198,6 +200,13 @@ def test_urls_are_encoded_as_browsers_do(given: str, sent: str) -> None:
     assert ascii_url(given) == sent
     assert ascii_url(sent) == sent
     assert vet_url(given) == sent
+
+
+def test_dots_of_a_path_are_resolved_before_it_is_sent() -> None:
+    for path in ("/open/../closed/1.jpg", "/open/%2e%2E/./closed/1.jpg", "/../closed/1.jpg"):
+        assert vet_url(f"http://example.com{path}?a=../b") == "http://example.com/closed/1.jpg?a=../b"
+    assert vet_url("http://example.com/a/..") == "http://example.com/"
+    assert vet_url("http://example.com/a//b/...") == "http://example.com/a//b/..."
 
 
 def test_an_allowed_host_may_be_written_either_way() -> None:
