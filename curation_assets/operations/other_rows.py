@@ -48,7 +48,10 @@ def same_images(ctx: PoolContext, samples: pl.DataFrame) -> tuple[list[dict[str,
                 .sort("shard", "source_row")
                 .collect()
             )  # fmt: skip
-        except EXPECTED_ERRORS as error:  # of another pool: this one's takedown does not wait for it
+        except (
+            *EXPECTED_ERRORS,
+            pl.exceptions.PolarsError,
+        ) as error:  # this takedown does not wait for it
             not_done.append(f"pool {pool} could not be searched for the same images: {error}")
             continue
         for row in rows.iter_rows(named=True):
