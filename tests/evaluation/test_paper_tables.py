@@ -106,7 +106,7 @@ def test_printed_numbers_add_up() -> None:
     assert gain == pytest.approx(1.8)
     assert sieve["sieve_clip", "medium"]["average"] - sieve["clip", "medium"]["average"] == pytest.approx(2.6)
     assert sieve["sieve_clip", "large"]["average"] - sieve["clip", "large"]["average"] == pytest.approx(1.7)
-    independent = printed_tables()["fig4"]["rows"][2]
+    independent = printed_tables()["sieve8"]["rows"][2]
     for k in (10, 20, 30):
         assert independent[f"top {k} %"] == pytest.approx(100 * (k / 100) / (2 - k / 100), abs=0.005)
 
@@ -142,8 +142,9 @@ def test_order_of_training_sets_against_the_printed_one(home: Path, tmp_path: Pa
     )
 
 
-def test_fig4_equals_a_slow_twin(home: Path) -> None:
-    table = paper_table("fig4", sources(home, "first", "second"))
+def test_sieve8_equals_a_slow_twin(home: Path) -> None:
+    assert printed_tables()["sieve8"]["source"] == "SIEVE, Table 8, DataComp's medium pool"
+    table = paper_table("sieve8", sources(home, "first", "second"))
     ctx = PoolContext.open(load_settings(home, "embedded"), "first")
     kept = ctx.store.scan("raw/samples").filter(pl.col("status") == "kept").collect().height
     tops = {}
@@ -344,7 +345,7 @@ def test_the_command_writes_all_and_lists_what_is_absent(home: Path, tmp_path: P
 def test_a_named_table_that_is_absent_exits_1_and_says_what_to_set(home: Path) -> None:
     for pool, name, message in (
         ("texts", "icc1", "set options: {downstream: true, evaluation_set: split:0.1} in"),
-        ("texts", "fig4", "pool texts has no signals/sieve and no signals/clip_score"),
+        ("texts", "sieve8", "pool texts has no signals/sieve and no signals/clip_score"),
         ("texts", "align7", "No models are trained on this pool's subsets"),
         ("texts", "rao2", "No models are trained on this pool's subsets"),
         ("first", "cc-stages", "to the option `methods` in"),
