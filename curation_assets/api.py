@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
-from rich.console import Console
 
 from curation_assets.audit.diff import WholeDifference, find_policy, policy_comparison, what_if
 from curation_assets.audit.why import explain
 from curation_assets.core.errors import ExpectedError
 from curation_assets.core.progress import Silent, reporter_for
 from curation_assets.core.settings import Settings, load_settings, named_profile
+from curation_assets.core.visible import Terminal
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of, policy_names
 from curation_assets.flow.graph import tables_of
@@ -200,7 +200,7 @@ class Pool:
         """
         from curation_assets.defs.publishing import run_and_publish  # Dagster takes seconds to import
 
-        console = Console(stderr=True)
+        console = Terminal(stderr=True)
         return run_and_publish(
             self.settings,
             self.name,
@@ -294,7 +294,7 @@ def dataset(
     settings = load_settings(home)
     open_home(settings.home)
     is_first = os.environ.get("RANK", "0") == "0"  # tars' headers are read the first time: one rank shows it
-    progress = reporter_for(Console(stderr=True)) if is_first else Silent()
+    progress = reporter_for() if is_first else Silent()
     kind, _, name = subset.partition(":")
     release = find_release(settings.home, name, pool) if kind == "release" else None
     if release is not None:

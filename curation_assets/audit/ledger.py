@@ -332,7 +332,7 @@ def rows_of_ledger(ledger: Ledger, store: ShardStore) -> PoolRows:
     why = pl.select(pl.when(reason.str.starts_with("no_value:")).then(reason.str.slice(9)).alias("why")).to_series()
     for reference in {policy.rank_by, *(prefilter.rank_by for prefilter in policy.prefilters)}:
         values = frame[signal_column(reference)].fill_null(float("nan")).to_numpy()
-        detail = reason.str.extract(rf"^(?:below_cut|prefilter):{re.escape(reference)}:(.*)$", 1)
+        detail = reason.str.extract(rf"(?s)^(?:below_cut|prefilter):{re.escape(reference)}:(.*)$", 1)
         drop_reasons = Texts.of(detail) if detail.null_count() < len(detail) else None
         rows.provide(reference, Signal(values, Texts.of(why), drop_reasons=drop_reasons), policy.seed)
     return rows

@@ -297,7 +297,7 @@ def sentence(verdict: dict[str, Any]) -> str:
     word = verdict["verdict"]
     if str(verdict["reason"] or "").startswith("prefilter:"):
         word = "dropped by the prefilter"
-    detail = re.match(r"(?:below_cut|prefilter):[^:]+:(.*)", str(verdict["reason"] or ""))
+    detail = re.match(r"(?:below_cut|prefilter):[^:]+:(.*)", str(verdict["reason"] or ""), re.DOTALL)
     because = f"; {detail[1]}" if detail else ""
     tie = " (a tie at the cut, which goes by sample_id)" if verdict["margin"] == 0 and word != "kept" else ""
     return f"{word}: {by} {value:.6g}, {cut}{margin}; {position}{tie}{because}{_repeats(verdict)}"

@@ -1,8 +1,8 @@
 """What every command shares: two streams, one form of table, the common options, and errors shown as sentences.
 
 Standard output holds the result of the command and nothing else; progress, notices, warnings and errors go to
-standard error. Texts of users (names, paths, captions, reasons) are printed as they are: nothing here reads Rich's
-markup.
+standard error. Texts of users (names, paths, captions, reasons) are printed as they are, with their control characters
+made visible: nothing here reads Rich's markup.
 """
 
 import contextlib
@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -31,6 +30,7 @@ from curation_assets.cli.commands import takes_home
 from curation_assets.core.disk import damaged_database, refused_write
 from curation_assets.core.errors import EXPECTED_ERRORS
 from curation_assets.core.plain_json import plain
+from curation_assets.core.visible import Terminal, visible
 
 if TYPE_CHECKING:
     from curation_assets.core.contract import Checked
@@ -42,8 +42,8 @@ FEW = 30  # values; a statistic of fewer is never shown without their number and
 UNEXPECTED = 70  # exit status of a bug: EX_SOFTWARE of sysexits.h
 
 _has_columns = os.environ.get("COLUMNS", "").isdigit() and int(os.environ["COLUMNS"]) > 0
-console = Console(width=None if sys.stdout.isatty() or _has_columns else PIPED_WIDTH)  # Rich reads COLUMNS itself
-notices = Console(stderr=True)
+console = Terminal(width=None if sys.stdout.isatty() or _has_columns else PIPED_WIDTH)  # Rich reads COLUMNS itself
+notices = Terminal(stderr=True)
 
 HomeOption = Annotated[
     Path | None,
@@ -86,7 +86,8 @@ def settings_from(home: Path | None, profile: str | None = None) -> "Settings":
 
 
 def show(text: str | Text | Table = "") -> None:
-    """Print on standard output; text keeps its brackets and is never broken into lines."""
+    """Print on standard output; a text is one line, whatever it holds, and keeps its brackets."""
+    text = visible(text) if isinstance(text, str) else text
     console.print(text, markup=False, highlight=False, soft_wrap=not isinstance(text, Table))
 
 
@@ -112,12 +113,14 @@ def with_home(text: str) -> str:
 
 def notice(text: str | Text) -> None:
     """Print a line on standard error: what is going on, where something was written, what to do next."""
-    notices.print(with_home(text) if isinstance(text, str) else text, markup=False, highlight=False, soft_wrap=True)
+    notices.print(
+        visible(with_home(text)) if isinstance(text, str) else text, markup=False, highlight=False, soft_wrap=True
+    )
 
 
 def warn(text: str) -> None:
     """Print a warning on standard error."""
-    notice(Text.assemble(("warning", "yellow"), f" {with_home(text)}"))
+    notice(Text.assemble(("warning", "yellow"), f" {visible(with_home(text))}"))
 
 
 def show_table(
@@ -133,14 +136,16 @@ def show_table(
     `left`: how many of the first columns, or which, are aligned left; the others hold numbers. `keep`: columns that
     are not folded.
     """
-    table = Table(title=title and Text(title), title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table = Table(
+        title=title and Text(visible(title)), title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0)
+    )
     for index, heading in enumerate(headings):
         is_left = index < left if isinstance(left, int) else heading in left
         table.add_column(
-            Text(heading), justify="left" if is_left else "right", overflow="fold", no_wrap=heading in keep
+            Text(visible(heading)), justify="left" if is_left else "right", overflow="fold", no_wrap=heading in keep
         )
     for row in rows:
-        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
+        table.add_row(*(Text(visible(cell)) if isinstance(cell, str) else cell for cell in row))
     show(table)
 
 
@@ -149,7 +154,7 @@ _answer: TextIO | None = None  # standard output, while everything else that is 
 
 def show_json(content: object, indent: int | None = 1) -> None:
     """Print JSON on standard output, under `json_alone` too."""
-    text = json.dumps(plain(content), indent=indent, ensure_ascii=False, default=str)
+    text = visible(json.dumps(plain(content), indent=indent, ensure_ascii=False, default=str), "\n")
     print(text, file=_answer or sys.stdout)
 
 
@@ -169,8 +174,9 @@ def json_alone() -> Iterator[None]:
 
 
 def fail(sentence: str) -> None:
-    """Print an error on standard error."""
-    notice(Text.assemble(("error", "bold red"), f" {with_home(sentence)}"))
+    """Print an error on standard error; its further lines are set in, so that none looks like a line of ours."""
+    lines = [visible(line) for line in with_home(sentence).split("\n")]
+    notice(Text.assemble(("error", "bold red"), " " + "\n  ".join(lines)))
 
 
 def each_pool(names: Iterable[str], act: Callable[[str], None], what: str = "pool") -> dict[str, str]:

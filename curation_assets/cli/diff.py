@@ -136,7 +136,8 @@ def diff(
             difference = compared.whole(advance)
     _show_shifts(difference)
     if path is not None:
-        show(f"\nSaved {path}; `curate run {ctx.pool.name}` applies it.")
+        show()
+        show(f"Saved {path}; `curate run {ctx.pool.name}` applies it.")
 
 
 def _show_against(difference: AgainstFile) -> None:

@@ -30,10 +30,8 @@ def freeze(
     from curation_assets.scoring.canary import freeze_canary
 
     canary = freeze_canary(PoolContext.open(settings_from(home), pool).store, out.absolute(), size)
-    show(
-        f"{canary.rows.height} samples in {out}, sha256 {canary.sha256[:16]}; in the pool's declaration:\n"
-        f"options: {{canary: {out.absolute()}}}"
-    )
+    show(f"{canary.rows.height} samples in {out}, sha256 {canary.sha256[:16]}; in the pool's declaration:")
+    show(f"options: {{canary: {out.absolute()}}}")
 
 
 @command("drift show", "Why, and what if")

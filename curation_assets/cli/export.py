@@ -31,7 +31,9 @@ def export(
         str | None,
         typer.Argument(metavar="[SUBSET]", help="A policy, or a file of ids: npy, parquet, csv, tsv, jsonl, txt."),
     ] = None,
-    release: Annotated[str | None, typer.Option("--release", help="A release, in place of SUBSET.")] = None,
+    release: Annotated[
+        str | None, typer.Option("--release", help="A release, by its name or folder, in place of SUBSET.")
+    ] = None,
     pool: PoolOption = None,
     captions: Annotated[
         str, typer.Option("--captions", help="raw, or chosen: those of the pool's option caption_choice.")

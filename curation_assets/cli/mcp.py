@@ -30,7 +30,8 @@ def mcp(
     if skill or out is not None:
         text = SKILL.read_text(encoding="utf-8")
         if out is None:
-            show(text.rstrip())
+            for line in text.rstrip().split("\n"):
+                show(line)
             return
         check_new(out)
         with writing_new(out) as temporary:

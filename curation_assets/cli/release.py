@@ -1,6 +1,6 @@
 """curate release: subsets under names that never change; their folders can be checked by anyone who has them."""
 
-from pathlib import Path
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import polars as pl
@@ -22,11 +22,19 @@ from curation_assets.cli.common import (
 from curation_assets.cli.diff import the_pool
 from curation_assets.core.table_names import SAMPLES
 from curation_assets.stores.lease import pool_lease
-from curation_assets.stores.releases import Release, find_release, list_releases
+from curation_assets.stores.releases import (
+    Release,
+    find_release,
+    find_release_folder,
+    list_releases,
+    read_release,
+    release_folder,
+)
 
 SHOWN_GROUPS = 8  # per dimension; --json has all
 PoolOfRelease = Annotated[str | None, typer.Option("--pool", help="Needed when two pools have one of that name.")]
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="A release.")]
+ReleaseArgument = Annotated[str, typer.Argument(metavar="RELEASE", help="Its name or folder.")]
+WITHDRAWN = 3  # exit status of verify
 
 
 @command("release create", "Subsets")
@@ -40,7 +48,8 @@ def create(
 ) -> None:
     """Freeze a subset under a name that never changes.
 
-    A folder with ids, ledger, cuts, manifests, models and a card, which anyone can check. Stale tables are refused.
+    A folder with ids, ledger, cuts, manifests, models and a card, which anyone can check. Stale tables are refused. The
+    same command again, over a pool that did not change, finds it made.
     """
     from curation_assets.defs.releases import record_releases  # Dagster takes seconds to import
     from curation_assets.flow.context import PoolContext
@@ -51,8 +60,11 @@ def create(
     settings = settings_from(home, profile)
     ctx = PoolContext.open(settings, the_pool(settings, pool))
     with pool_lease(settings.work(ctx.pool.name), "curate release create", on_notice=notice):
+        is_there = release_folder(settings.home, ctx.pool.name, name).exists()
         release = create_release(ctx, tables_of(ctx), subset, name)
         record_releases(settings, ctx.pool.name)
+    if is_there:
+        notice(f"release {name!r} was made before, of the same tables: nothing is written")
     for sentence in frozen_notes(ctx):
         if sentence.startswith(f"{subset}: "):
             notice(sentence)
@@ -90,7 +102,7 @@ def list_all(pool: PoolOfRelease = None, as_json: JsonOption = False, home: Home
 
 @command("release show", "Subsets")
 def show_release(
-    name: NameArgument, pool: PoolOfRelease = None, as_json: JsonOption = False, home: HomeOption = None
+    name: ReleaseArgument, pool: PoolOfRelease = None, as_json: JsonOption = False, home: HomeOption = None
 ) -> None:
     """Show what a release holds, what made it, and its hash."""
     release = find_release(settings_from(home).home, name, pool)
@@ -106,7 +118,7 @@ def show_release(
 
 @command("release diff", "Subsets")
 def diff(
-    left: Annotated[str, typer.Argument(metavar="A", help="A release.")],
+    left: Annotated[str, typer.Argument(metavar="A", help="A release: its name or folder.")],
     right: Annotated[str, typer.Argument(metavar="B", help="Another, such as a later one.")],
     pool: PoolOfRelease = None,
     as_json: JsonOption = False,
@@ -132,6 +144,7 @@ def diff(
         return
     overlap = difference.overlap
     policy = "one policy" if first.policy_version == second.policy_version else "different policies"
+    left, right = first.name, second.name
     show(
         f"{left} has {overlap.left:,} samples, {right} {overlap.right:,}; both {overlap.both:,}, "
         f"in {overlap.only_right:,}, out {overlap.only_left:,}; {policy}, "
@@ -151,24 +164,32 @@ def diff(
 
 @command("release verify", "Subsets")
 def verify(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Of a release, here or copied from elsewhere.")],
+    name: Annotated[
+        str, typer.Argument(metavar="RELEASE", help="Its name, or its folder, here or copied from elsewhere.")
+    ],
+    pool: PoolOfRelease = None,
     as_json: JsonOption = False,
+    home: HomeOption = None,
 ) -> None:
-    """Check a release from its folder alone; exit 1 if anything is wrong.
+    """Check a release from its folder alone; exit 1 if anything is wrong, 3 if it was withdrawn.
 
     Hashes of all files, no file more or less, and replaying the ledger gives exactly the ids.
     """
     from curation_assets.operations.releases import verify_release
-    from curation_assets.stores.releases import read_release
 
+    folder = find_release_folder(settings_from(home).home, name, pool)
     problems = verify_release(folder)
+    release = None if problems else read_release(folder)
+    withdrawn = None if release is None else release.withdrawn
     if as_json:
-        show_json({"folder": str(folder), "problems": problems})
-    if problems:
+        show_json(
+            {"folder": str(folder), "problems": problems, "withdrawn": None if withdrawn is None else asdict(withdrawn)}
+        )
+    if release is None:
         raise ValueError(f"{folder} is not as it was released:\n" + "\n".join(f"  {line}" for line in problems))
-    release = read_release(folder)
-    if release.withdrawn is not None:
-        warn(f"{release.name} was withdrawn at {release.withdrawn.at}; use {release.withdrawn.next}")
+    if withdrawn is not None:
+        warn(f"{release.name}: withdrawn on {withdrawn.at} ({withdrawn.reason}), see {withdrawn.next}")
+        raise typer.Exit(WITHDRAWN)
     if not as_json:
         show(
             f"{release.name}: {len(release.files)} files, {release.counts['kept']:,} samples; all as released, "

@@ -419,7 +419,8 @@ def _show_stages(reports: list[TableReport]) -> None:
     for report in reports:
         stage = stage_of(report.table)
         seconds[stage] = seconds.get(stage, 0.0) + report.seconds
-    show("\nSeconds per stage: " + ", ".join(f"{stage} {value:.1f}" for stage, value in seconds.items()))
+    show()
+    show("Seconds per stage: " + ", ".join(f"{stage} {value:.1f}" for stage, value in seconds.items()))
 
 
 def _show_warnings(ctx: PoolContext) -> None:

@@ -198,7 +198,8 @@ def methods(
         show(f"{into}: {'written' if write_table(into) else 'up to date'}")
         return
     if markdown:
-        show(markdown_table())
+        for line in markdown_table().split("\n"):
+            show(line)
         return
     settings = settings_from(home, profile)
     own, faults = own_methods()

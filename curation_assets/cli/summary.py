@@ -14,7 +14,7 @@ MISSING_SHOWN = 5
 
 @command("summary", "Subsets")
 def summary(
-    release: Annotated[str | None, typer.Argument(metavar="RELEASE", help="A release.")] = None,
+    release: Annotated[str | None, typer.Argument(metavar="RELEASE", help="Its name or folder.")] = None,
     template: Annotated[str, typer.Option("--template", help="eu-gpai, ca-ab2013 or croissant-rai.")] = "eu-gpai",
     final: Annotated[
         bool, typer.Option("--final", help="Exit 1, and list it, where something is left to be provided.")

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -31,7 +30,7 @@ from curation_assets.operations.retention import Removed
 from curation_assets.operations.verify import Verified, unfinished_repair, verify_pool, verify_weights
 from curation_assets.sources.declaration import list_pools
 from curation_assets.stores.damage import Damage
-from curation_assets.stores.releases import RELEASE_FILE
+from curation_assets.stores.releases import is_release
 
 SHOWN_DIGITS = 12  # of a hash; --json has all
 WEIGHTS = "weights"  # what is looked at beside the pools
@@ -42,7 +41,7 @@ def verify(
     pool: Annotated[
         str | None,
         typer.Argument(
-            help="A declared pool, or the folder of a release; without it all pools and the weights that are shipped."
+            help="A declared pool, or a release (its name or folder); without it all pools and the shipped weights."
         ),
     ] = None,
     is_repaired: Annotated[
@@ -72,10 +71,10 @@ def verify(
             raise ValueError(f"--only takes {', '.join(PARTS)}, got {', '.join(unknown)}")
         look_as_at_night(settings_from(home, profile), pool, only or PARTS, as_json)
         return
-    if pool is not None and (Path(pool) / RELEASE_FILE).is_file():
-        verify_release(Path(pool), as_json)
-        return
     settings = settings_from(home, profile)
+    if pool is not None and pool not in list_pools(settings) and is_release(settings.home, pool):
+        verify_release(pool, as_json=as_json, home=home)
+        return
     remaining: dict[str, list[Damage]] = {}
     checks: dict[str, int] = {}
 

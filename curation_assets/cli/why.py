@@ -11,6 +11,7 @@ from curation_assets.audit.why import explain, sentence
 from curation_assets.cli.commands import command
 from curation_assets.cli.common import HomeOption, JsonOption, settings_from, show, show_json
 from curation_assets.core.table_names import stage_of
+from curation_assets.core.visible import visible
 from curation_assets.flow.declared import policy_names
 
 COLOURS = {"kept": "green", "dropped": "yellow", "failed": "red"}
@@ -61,7 +62,7 @@ def _show(explanation: dict[str, Any]) -> None:
     for verdict in explanation["policies"]:
         earlier = "" if verdict["in_force"] else " (an earlier ledger)"
         dot = ("  ● ", COLOURS[verdict["verdict"]])
-        show(Text.assemble(dot, f"{verdict['policy']:<16} {sentence(verdict)}", (earlier, "dim")))
+        show(Text.assemble(dot, f"{verdict['policy']:<16} {visible(sentence(verdict))}", (earlier, "dim")))
     signals = {name: value for verdict in explanation["policies"] for name, value in verdict["signals"].items()}
     shown = {name: value for name, value in signals.items() if value is not None and math.isfinite(value)}
     if shown:

@@ -18,6 +18,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from curation_assets.core.visible import Terminal
+
 Advance = Callable[[float], None]  # a part of one is a piece of work that is not finished yet
 
 
@@ -213,7 +215,7 @@ SHOWN_TASKS = 3  # in one line
 
 def reporter_for(console: Console | None = None) -> ProgressReporter:
     """Bars on a terminal, log lines where not. Default: on standard error, which answers never share."""
-    chosen = console or Console(stderr=True)
+    chosen = console or Terminal(stderr=True)
     if chosen.is_terminal:
         return Bars(chosen)
     return LogLines(

@@ -39,13 +39,13 @@ DEFAULT_PROFILE = "embedded"
 PHOTO_PROFILE = "photos"  # of pools with images of one's own
 PROFILE_SUFFIXES = (".yaml", ".yml")
 MAX_DEFAULT_WORKERS = 4
-POOL_NAME = re.compile(r"^[a-z0-9_]+$")
-RAY_ADDRESS = re.compile(r"^auto$|^(ray://)?[A-Za-z0-9._-]+:\d{1,5}$")
+POOL_NAME = re.compile(r"[a-z0-9_]+")
+RAY_ADDRESS = re.compile(r"auto|(ray://)?[A-Za-z0-9._-]+:[0-9]{1,5}")
 Device = Literal["auto", "cpu", "cuda"]
 NVIDIA_GPUS = Path("/proc/driver/nvidia/gpus")  # a folder for each GPU that a process here may use
 KEEP_DAYS = 90
 SHARDS_PER_RUN = 32  # 64 partitions took 60 s in runs of many against 209 s in runs of one
-SHARD_KEY = re.compile(r"^[a-z0-9_]+-(\d{6}|x\d{8})$")
+SHARD_KEY = re.compile(r"[a-z0-9_]+-([0-9]{6}|x[0-9]{8})")
 LAST_SHARD = 99_999_999
 
 
@@ -54,7 +54,7 @@ def shard_key(pool: str, number: int) -> str:
 
     From a million on 'scenes-x01000000': the x sorts after digits, so that keys sort as their numbers everywhere.
     """
-    if not POOL_NAME.match(pool):
+    if not POOL_NAME.fullmatch(pool):
         raise ValueError(f"pool name must match {POOL_NAME.pattern}, got {pool!r}")
     if not 0 <= number <= LAST_SHARD:
         raise ValueError(f"shard number must be in [0, {LAST_SHARD}], got {number}")
@@ -68,7 +68,7 @@ def shard_number(key: str) -> int:
 
 def check_shard_key(key: str) -> str:
     """`key` itself if well formed (Dagster accepts anything). Raises ValueError otherwise."""
-    if not SHARD_KEY.match(key):
+    if not SHARD_KEY.fullmatch(key):
         raise ValueError(f"shard key must match {SHARD_KEY.pattern} (such as scenes-000003), got {key!r}")
     return key
 
@@ -314,7 +314,7 @@ class Settings:
             raise ValueError(
                 f"CURATION_SHARDS_PER_RUN must be a number of shards, or 0 for one run, got {self.shards_per_run}"
             )
-        if self.ray is not None and not RAY_ADDRESS.match(self.ray):
+        if self.ray is not None and not RAY_ADDRESS.fullmatch(self.ray):
             raise ValueError(f"CURATION_RAY must read host:port, ray://host:port or auto, got {self.ray!r}")
 
     @property

@@ -14,7 +14,7 @@ _OTHER = re.compile(r"[^A-Za-z0-9_]")
 
 def declaration_key(pool: str) -> dg.AssetKey:
     """Key of the asset of a broken pool, whose file may be named as no pool is."""
-    letters = pool if POOL_NAME.match(pool) else f"{_OTHER.sub('_', pool)}_{zlib.crc32(pool.encode()):08x}"
+    letters = pool if POOL_NAME.fullmatch(pool) else f"{_OTHER.sub('_', pool)}_{zlib.crc32(pool.encode()):08x}"
     return dg.AssetKey([letters, "declaration"])
 
 

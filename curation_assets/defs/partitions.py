@@ -57,7 +57,9 @@ def new_and_old(known: Collection[str], shards: Iterable[str], size: int) -> tup
     """Partitions of `shards` that are not yet `known`, and known ones that are of another size than is declared now."""
     new = [key for key in partitions_of_shards(shards, size) if key not in known]
     firsts = {key: key.partition(RANGE)[0] for key in known}  # a key that a person added by hand may be anything
-    return new, [key for key, first in firsts.items() if SHARD_KEY.match(first) and partition_of(first, size) != key]
+    return new, [
+        key for key, first in firsts.items() if SHARD_KEY.fullmatch(first) and partition_of(first, size) != key
+    ]
 
 
 def register(instance: dg.DagsterInstance, ctx: PoolContext, shards: Iterable[str]) -> None:

@@ -16,6 +16,7 @@ from curation_assets.flow.holders import can_be_made
 from curation_assets.operations.releases import denied_samples, withdraw
 from curation_assets.operations.takedown import begin_takedown, finish_takedown, forget_pending, pending_takedown
 from curation_assets.stores.lease import PoolHeldError, alone_with_tables, pool_lease
+from curation_assets.stores.releases import list_releases
 
 
 def take_down(
@@ -80,7 +81,7 @@ def withdraw_denied(settings: Settings, pool: str) -> list[str]:
 
     Returns their names. Raises what `withdraw` raises.
     """
-    withdrawn = withdraw(settings.home, pool, denied_samples(settings.home, pool))
+    withdrawn = withdraw(settings.home, pool, denied_samples(settings.home, list_releases(settings.home, pool)))
     if withdrawn:
         record_releases(settings, pool)
     return [release.name for release in withdrawn]

@@ -36,7 +36,7 @@ mutation($name: String!) { reloadRepositoryLocation(repositoryLocationName: $nam
   __typename ... on PythonError { message } ... on UnauthorizedError { message } } }
 """
 WAIT_SECONDS = 15  # for the daemon to end, before it is killed
-_HOST_NAME = re.compile(r"^[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?$")
+_HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?")
 
 
 class DaemonEndedError(ExpectedError):
@@ -49,7 +49,7 @@ def guarded(app: Starlette, allow_hosts: Sequence[str] = ()) -> OwnPagesOnly:
     Raises ValueError for what is no host name.
     """
     for name in allow_hosts:
-        if not _HOST_NAME.match(name):
+        if not _HOST_NAME.fullmatch(name):
             raise ValueError(f"--allow-host takes a host name without port, such as curate.example, got {name!r}")
 
     def kind_of(scope: Message) -> Kind:

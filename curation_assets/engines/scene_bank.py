@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file, save_file
 
@@ -104,7 +103,7 @@ class SceneBankEngine:
         return stored if stored.shape[0] == len(self.scenes) else None
 
     def _compute(self) -> np.ndarray:
-        made = embed_scenes(self.scenes, self.encoder, reporter_for(Console(stderr=True)))
+        made = embed_scenes(self.scenes, self.encoder, reporter_for())
         try:
             with replacing(self.cache_file) as temporary:
                 save_file({"embeddings": made}, temporary, {_DIGEST: _digest(made)})

@@ -27,7 +27,7 @@ LEXICON = "signals/concreteness_lexicon"
 POLICY, CONTROL, FILE = "policy", "control", "file"  # kinds
 CLEAN = "clean"  # the kind of a sample without planted noise
 SAMPLING_SEED = 0  # of what is drawn from a set that is larger than the size
-_KEY = re.compile(r"^(?P<name>[a-z0-9_]+)_(?:own|at(?P<share>\d{4}))-(?P<seed>\d{6})$")
+_KEY = re.compile(r"(?P<name>[a-z0-9_]+)_(?:own|at(?P<share>[0-9]{4}))-(?P<seed>[0-9]{6})")
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class TrainingKey:
     @classmethod
     def parse(cls, key: str) -> "TrainingKey":
         """Inverse of str(). Raises ValueError for any other text."""
-        match = _KEY.match(key)
+        match = _KEY.fullmatch(key)
         if match is None:
             raise ValueError(f"expected NAME_own-SEED or NAME_atSHARE-SEED such as icc_at0250-000002, got {key!r}")
         share = match["share"]

@@ -23,7 +23,7 @@ from curation_assets.stores.seal import is_sealed, seal_now
 from curation_assets.stores.shard_store import MANIFEST_FILE, UNREADABLE, manifest_text
 from curation_assets.stores.temporary import TEMPORARY
 
-_VERSION_LINK = re.compile(r"^\.(?P<name>[a-z0-9_]+)\.version-[0-9a-f]{12}/files$")
+_VERSION_LINK = re.compile(r"\.(?P<name>[a-z0-9_]+)\.version-[0-9a-f]{12}/files")
 
 
 def table_checks(ctx: PoolContext, tables: Mapping[str, Table]) -> Iterator[Check]:
@@ -39,7 +39,7 @@ def folder_checks(ctx: PoolContext, tables: Mapping[str, Table]) -> Iterator[Che
     for stage in STAGES:
         folder = ctx.store.root / stage
         # a link under a temporary name is a write that was killed, and the next write removes it
-        links = (path for path in folder.glob("*") if path.is_symlink() and not TEMPORARY.match(path.name))
+        links = (path for path in folder.glob("*") if path.is_symlink() and not TEMPORARY.fullmatch(path.name))
         for link in sorted(links):
             yield partial(_link_damages, ctx, tables, link)
         for version in sorted(folder.glob(".*.version-*")):
@@ -106,7 +106,7 @@ def _remake_advice(asset: str, tables: Mapping[str, Table]) -> str:
 
 def _link_damages(ctx: PoolContext, tables: Mapping[str, Table], link: Path) -> Iterator[Damage]:
     target = os.readlink(link)
-    match = _VERSION_LINK.match(target)
+    match = _VERSION_LINK.fullmatch(target)
     if match is None or match["name"] != link.name or not (link.parent / target).is_dir():
         asset = f"{link.parent.name}/{link.name}"
         yield Damage(

@@ -11,7 +11,7 @@ from curation_assets.methods import Example, FileSetting, Method, Values
 from curation_assets.methods.datacomp_caption import ExampleIdentifier
 from curation_assets.numeric.datacomp import ENGLISH
 
-WORDNET_ID = re.compile(r"^n?(\d{8})$")
+WORDNET_ID = re.compile(r"n?([0-9]{8})")
 
 
 def datacomp_text(
@@ -51,7 +51,7 @@ def _first_offset(word: str, wordnet: Wordnet) -> int | None:
 
 def parse_wordnet_ids(columns: dict[str, list[Any]]) -> frozenset[int]:
     """Offsets of ids such as n02084071. Raises ValueError for a line of another form, or an empty list."""
-    matches = [(line, WORDNET_ID.match(line)) for line in columns["line"]]
+    matches = [(line, WORDNET_ID.fullmatch(line)) for line in columns["line"]]
     wrong = [line for line, match in matches if match is None]
     if wrong or not matches:
         raise ValueError(f"expected WordNet ids such as n02084071, one a line, got {wrong[0] if wrong else 'none'!r}")

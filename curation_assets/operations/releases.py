@@ -92,17 +92,18 @@ _UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError,
 
 
 def create_release(ctx: PoolContext, tables: Mapping[str, Table], subset: str, name: str) -> Release:
-    """Freeze the subset of a policy, as the pool has it now, under a new name.
+    """Freeze the subset of a policy, as the pool has it now, under a new name. What this call would make and an earlier
+    one made (it was killed before it said so, for example) is returned as it is.
 
-    Raises ValueError for a name that is taken, MissingTableError for a policy without a ledger, StoreError for tables
-    that are stale, a takedown that is not applied yet, and a pool that changes meanwhile: each with what to run.
+    Raises ValueError for a name that another subset or an earlier state has, MissingTableError for a policy without a
+    ledger, StoreError for tables that are stale, a takedown that is not applied yet, and a pool that changes meanwhile:
+    each with what to run.
     """
     home, store, pool = ctx.settings.home, ctx.store, ctx.pool.name
     target = release_folder(home, pool, name)
-    if target.exists():
-        raise ValueError(
-            f"there is a release {name!r} of pool {pool!r} already, which never changes; choose a new name"
-        )
+    known = read_release(target) if target.exists() else None
+    if known is not None and (known.subset != subset or known.withdrawn is not None):
+        raise _taken(known)
     denylist = Denylist.load(home).version
     source = ledger_path(store, subset).resolve()
     policy, _, profile, _ = ledger_facts(source)
@@ -116,6 +117,8 @@ def create_release(ctx: PoolContext, tables: Mapping[str, Table], subset: str, n
     _check_subset(ctx, source, subset)
     manifests = _manifests(ctx, subset, described)
     taken_down = _taken_down(source)
+    lines = [json.dumps(asdict(manifest), sort_keys=True, ensure_ascii=False) for manifest in manifests]
+    manifests_text = "".join(f"{line}\n" for line in lines)
     before = [release for release in list_releases(home, pool) if release.subset == subset and not release.withdrawn]
     release = Release(
         name=name,
@@ -144,6 +147,10 @@ def create_release(ctx: PoolContext, tables: Mapping[str, Table], subset: str, n
             "has_hash_lists": bool(hash_list_of(ctx.pool)),
         },
     )
+    if known is not None:
+        if _request(known) != _request(release) or (target / MANIFESTS).read_text(encoding="utf-8") != manifests_text:
+            raise _taken(known)
+        return known
     remove_all_stale(releases_root(home, pool))
     with writing_new(target, folder=True) as folder:
         folder.mkdir()
@@ -154,12 +161,26 @@ def create_release(ctx: PoolContext, tables: Mapping[str, Table], subset: str, n
         further = partial(_further, ctx, policy, described)
         write_provenance(store, folder / PROVENANCE_FILE, further, without=taken_down)
         shutil.copytree(source.parent / VERSIONS, folder / VERSIONS, copy_function=shutil.copyfile)
-        lines = [json.dumps(asdict(manifest), sort_keys=True, ensure_ascii=False) for manifest in manifests]
-        write_text_atomically(folder / MANIFESTS, "".join(f"{line}\n" for line in lines))
+        write_text_atomically(folder / MANIFESTS, manifests_text)
         release = _complete(folder, release)
         if ledger_path(store, subset).resolve() != source or Denylist.load(home).version != denylist:
             raise StoreError(f"pool {pool!r} or the denylist changed while the release was written; run it again")
     return replace(release, folder=target)
+
+
+def _request(release: Release) -> Any:
+    """What was asked of a release beside the tables, in JSON's types: policy, profile, rows left out, the pool's
+    facts."""
+    content = (release.subset, release.policy_version, release.profile, release.left_out, release.about)
+    return json.loads(json.dumps(content))
+
+
+def _taken(known: Release) -> ValueError:
+    state = f"withdrawn, see {known.withdrawn.next!r}" if known.withdrawn else f"of {known.subset!r}"
+    return ValueError(
+        f"there is a release {known.name!r} of pool {known.pool!r} already, which never changes ({state}, made "
+        f"{known.created_at[:19]}); choose a new name"
+    )
 
 
 def _now() -> str:
@@ -390,16 +411,14 @@ def affected_releases(home: Path, pool: str, sample_ids: Collection[str]) -> lis
     return [release for release in list_releases(home, pool) if _names_any(release, set(sample_ids))]
 
 
-def denied_samples(home: Path, pool: str, name: str | None = None) -> list[str]:
-    """sample_ids in releases of a pool (in the one of this name) that the denylist knows: of releases restored from a
-    copy, for example.
-    """
+def denied_samples(home: Path, releases: Iterable[Release]) -> list[str]:
+    """sample_ids in releases that the denylist knows: of releases restored from a copy, for example."""
     denylist = Denylist.load(home)
     if not denylist.hashes.get("uid"):
         return []
     ids: set[str] = set()
-    for release in list_releases(home, pool):
-        if release.withdrawn is None and name in (None, release.name):
+    for release in releases:
+        if release.withdrawn is None:
             for part in ledger_parts(release.ledger, UID):
                 texts = uid_texts(*(part.frame[half] for half in UID))
                 ids.update(sample_id for sample_id in texts if denylist.has("uid", sample_id))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from curation_assets.core.settings import check_shard_key, shard_key
 
 RANGE = ".."
-_NUMBER = re.compile(r"^\d{1,8}$")
+_NUMBER = re.compile(r"[0-9]{1,8}")
 SHOWN = 3
 
 
@@ -35,7 +35,7 @@ def shards_in(selections: Sequence[str], shards: Sequence[str]) -> list[str]:
 
 
 def _key(written: str, prefix: str, selection: str) -> str:
-    if _NUMBER.match(written):
+    if _NUMBER.fullmatch(written):
         return shard_key(prefix, int(written))
     try:
         key = check_shard_key(written)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from curation_assets.core.errors import StoreError
+from curation_assets.core.visible import visible
 from curation_assets.operations.releases import denied_samples, verify_release
 from curation_assets.outputs.exports.croissant import CROISSANT, check_croissant, release_croissant
 from curation_assets.outputs.summary.croissant_rai import FORM as RAI_FORM
@@ -48,7 +49,7 @@ def write_summary(home: Path, release: Release, form: Form, declared: Path, *, i
     with replacing(target) as folder:
         folder.mkdir()
         for name, text in texts.items():
-            (folder / name).write_text(text, encoding="utf-8")
+            (folder / name).write_text(visible(text, "\n"), encoding="utf-8")
     if read_release(release.folder).withdrawn is not None:  # meanwhile: the takedown looked before this was written
         remove_path(summaries_folder(release))
         read_release(release.folder).check_in_force()
@@ -91,7 +92,7 @@ def _check(home: Path, release: Release) -> None:
             f"release {release.name!r} has no {PROVENANCE_FILE}: a version before 0.4 made it, and did not record "
             f"where rows come from; make another: `curate release create {release.subset} NAME --pool {release.pool}`"
         )
-    if denied := denied_samples(home, release.pool, release.name):
+    if denied := denied_samples(home, [release]):
         raise StoreError(
             f"release {release.name!r} lists {len(denied)} samples of the denylist; `curate takedown apply --pool "
             f"{release.pool}` makes the release without them"

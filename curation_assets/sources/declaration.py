@@ -52,7 +52,7 @@ from curation_assets.stores.text_format import SUFFIXES, Quoting, Separator, Tex
 #: Schemas and databases that a catalogue has already, its own name among them: no query could name the pool's views.
 DUCKDB_NAMES = frozenset({"temp", "system", "catalog", "information_schema", "pg_catalog"})
 _OTHER_NAMES = ("_follows", "_releases")  # Dagster's sensor `x_follows_new_shards`, its partitions `x_releases`
-_HOST_ENTRY = re.compile(r"^(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+)(:\d{1,5})?$")
+_HOST_ENTRY = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+)(:[0-9]{1,5})?")
 
 
 Obtained = Literal["public", "licensed", "private", "user_data", "synthetic", "crawled", "other"]
@@ -78,7 +78,7 @@ class DeclaredSource:
                 raise ValueError(f"{name} must be a day or month such as 2025-01-31 or '2025-01', got {given!r}")
 
 
-_DAY = re.compile(r"\d{4}-\d{2}(-\d{2})?")
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}(-[0-9]{2})?")
 
 
 @checked("pool")
@@ -115,7 +115,7 @@ class Pool:
     download: DownloadSettings = setting(default_factory=DownloadSettings, description="How images are fetched.")
 
     def __post_init__(self) -> None:
-        if not POOL_NAME.match(self.name):
+        if not POOL_NAME.fullmatch(self.name):
             raise ValueError(f"pool name must match {POOL_NAME.pattern}, got {self.name!r}")
         source_of(self.kind)  # one that there is not is refused here
         check_known("roles", "role", self.roles, ROLES)
@@ -124,7 +124,7 @@ class Pool:
             raise ValueError(f"sources names {', '.join(repeated)} more than once; each source has a name of its own")
         _ = self.text_format  # an encoding that does not exist is refused here
         for entry in self.allow_hosts:
-            if not _HOST_ENTRY.match(entry):
+            if not _HOST_ENTRY.fullmatch(entry):
                 raise ValueError(
                     f"allow_hosts entries read host or host:port (127.0.0.1:8000, images.example), got {entry!r}"
                 )

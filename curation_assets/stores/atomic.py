@@ -30,7 +30,7 @@ def remove_stale(target: Path) -> list[Path]:
         return removed
     for name in sorted(name for name in names if name.startswith(prefix)):
         path = target.with_name(name)
-        match = TEMPORARY.match(name)
+        match = TEMPORARY.fullmatch(name)
         if match is None or match["target"] != target.name:
             continue
         if match["host"] == host():
@@ -86,7 +86,7 @@ def remove_path(path: Path) -> None:
             path.unlink()
         except FileNotFoundError:
             return
-    if not TEMPORARY.match(path.name):
+    if not TEMPORARY.fullmatch(path.name):
         flush(path.parent)
 
 

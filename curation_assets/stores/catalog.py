@@ -98,7 +98,7 @@ def rebuild_catalog(home: Path) -> Path:
             with duckdb.connect(str(temporary), config={"temp_directory": f"{catalog}.tmp"}) as connection:
                 connection.execute(_HOME_MACRO)
                 for pool_folder in sorted((home / "work").glob("*")):
-                    if not POOL_NAME.match(pool_folder.name):
+                    if not POOL_NAME.fullmatch(pool_folder.name):
                         continue
                     pool, store = pool_folder.name, ShardStore(pool_folder)
                     views = {

@@ -15,8 +15,8 @@ from curation_assets.core.settings import cache_root
 from curation_assets.stores.atomic import write_text_atomically
 from curation_assets.stores.seal import read_sealed_json, sealed_json
 
-SHA256 = re.compile(r"^[0-9a-f]{64}$")
-_GIT_SHA1 = re.compile(r"^[0-9a-f]{40}$")
+SHA256 = re.compile(r"[0-9a-f]{64}")
+_GIT_SHA1 = re.compile(r"[0-9a-f]{40}")
 #: File systems keep times in steps of some milliseconds: a file this young may change again within one step.
 TIME_STEP_NS = 100_000_000
 #: The hashes of larger files outlive the process, in the user's cache: a gigabyte takes seconds.
@@ -55,7 +55,7 @@ def file_sha256(path: Path) -> str:
     checks it. Raises OSError for a file that cannot be read.
     """
     real = path.resolve()
-    if _is_blob(path, real) and SHA256.match(real.name):
+    if _is_blob(path, real) and SHA256.fullmatch(real.name):
         return real.name
     return remembered(sha256_now, real)
 
@@ -137,7 +137,7 @@ def blob_damage(path: Path, *, fresh: bool = False) -> tuple[str, str] | None:
     """
     if not path.is_symlink() or not _is_blob(path, real := path.resolve()):
         return None
-    compute = sha256_now if SHA256.match(real.name) else _git_sha1 if _GIT_SHA1.match(real.name) else None
+    compute = sha256_now if SHA256.fullmatch(real.name) else _git_sha1 if _GIT_SHA1.fullmatch(real.name) else None
     if compute is None:
         return None
     got = compute(real) if fresh else remembered(compute, real)

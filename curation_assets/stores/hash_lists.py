@@ -18,7 +18,7 @@ from curation_assets.stores.text_tables import read_lines
 QUARANTINED = "quarantined"  # the reason of a matched row in raw/samples
 PDQ_DISTANCE = 31  # of 256 bits; what PDQ's authors (Facebook ThreatExchange) call a match
 PDQ_QUALITY = 50  # of 100; hashes of images with less detail match by chance
-_ENTRY = re.compile(r"^(?:(md5|sha256|pdq):)?([0-9a-f]{32}|[0-9a-f]{64})$")
+_ENTRY = re.compile(r"(?:(md5|sha256|pdq):)?([0-9a-f]{32}|[0-9a-f]{64})")
 _LENGTH = {"md5": 32, "sha256": 64, "pdq": 64}
 
 
@@ -78,7 +78,7 @@ def read_hash_lists(paths: Sequence[Path | str]) -> HashList:
             text = line.strip().lower()
             if not text or text.startswith("#"):
                 continue
-            entry = _ENTRY.match(text)
+            entry = _ENTRY.fullmatch(text)
             kind = (entry[1] or ("md5" if len(entry[2]) == 32 else "sha256")) if entry else ""
             if entry is None or len(entry[2]) != _LENGTH[kind]:
                 raise ValueError(

@@ -18,6 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from PIL import Image
 
+from curation_assets.core.visible import visible
 from curation_assets.stores.atomic import fetch
 from curation_assets.stores.avif import BoxCutError, as_still, avif_sizes
 from curation_assets.stores.file_hash import FileState
@@ -527,12 +528,11 @@ def _next_header(file: BinaryIO, start: int) -> int | None:
 
 
 def printable(name: str) -> str:
-    """A member's name for people and tables, 80 letters at most: what is no UTF-8 and control characters escaped.
+    """A member's name for people and tables, 80 letters at most: `visible`, and what is no UTF-8 escaped.
 
     Example: the Latin-1 bytes of café.jpg, which `tarfile` gives as caf\\udce9.jpg, become caf\\xe9.jpg.
     """
-    text = name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-    shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    shown = visible(name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace"))
     return shown if len(shown) <= NAME_LETTERS else f"{shown[: NAME_LETTERS - 1]}…"
 
 

@@ -50,7 +50,7 @@ _LOCAL_OF_POOL = ("index", "source")  # made again from tables and from the pool
 _FETCHED_WHEN_USED = ("downloads", "tar_indexes", "shared_index", "sorted_rows")
 _TABLE_MANIFEST = "manifest.json"  # a copy of what the table's footer holds, put after it: nobody reads it to decide
 _OF_TABLES = ("data.parquet", _TABLE_MANIFEST)
-_VERSION = re.compile(r"^\.[a-z0-9_]+\.version-[0-9a-f]{12}$")
+_VERSION = re.compile(r"\.[a-z0-9_]+\.version-[0-9a-f]{12}")
 
 
 class ObjectStoreError(StoreError, OSError):
@@ -82,7 +82,7 @@ class Copy:
 def is_local(relative: PurePosixPath) -> bool:
     """Whether a path under a home stays on this machine: locks, drafts, storage of other programs, what is derived."""
     parts = relative.parts
-    if not parts or parts[0] in _LOCAL or any(part[0] == "." and not _VERSION.match(part) for part in parts):
+    if not parts or parts[0] in _LOCAL or any(part[0] == "." and not _VERSION.fullmatch(part) for part in parts):
         return True
     return parts[0] == "work" and len(parts) > 2 and parts[2] in _LOCAL_OF_POOL
 
@@ -93,7 +93,7 @@ def is_fetched_when_used(key: str) -> bool:
     owned = parts[2:] if parts[0] == "work" else parts
     if parts[-1].endswith(".tar") or (len(owned) > 1 and owned[0] in _FETCHED_WHEN_USED):
         return True
-    return parts[0] == "work" and (parts[-1] in _OF_TABLES or any(_VERSION.match(part) for part in parts))
+    return parts[0] == "work" and (parts[-1] in _OF_TABLES or any(_VERSION.fullmatch(part) for part in parts))
 
 
 def open_home(home: Path, *, max_age: float = 0.0) -> None:

@@ -17,6 +17,7 @@ import dataclasses
 import difflib
 import hashlib
 import json
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -171,17 +172,22 @@ def list_releases(home: Path, pool: str | None = None) -> list[Release]:
     return sorted(found, key=lambda release: (release.created_at, release.pool, release.name))
 
 
-def find_release(home: Path, name: str, pool: str | None = None) -> Release:
-    """The release called `name`. Raises MissingReleaseError that lists those there are, ValueError where two pools
-    have one of that name.
+def find_release_folder(home: Path, name: str, pool: str | None = None) -> Path:
+    """Folder of the release that is called `name`, else `name` itself where that is a folder: a text with a slash, or a
+    folder with a release.json. A damaged release is found, too.
+
+    Raises MissingReleaseError that lists those there are, ValueError where two pools have one of that name.
     """
-    known = list_releases(home, pool)
-    same = [release for release in known if release.name == name]
+    known = release_folders(home, pool)
+    same = [folder for folder in known if folder.name == name]
     if len(same) > 1:
-        pools = ", ".join(release.pool for release in same)
-        raise ValueError(f"pools {pools} each have a release {name!r}; give --pool")
+        pools = ", ".join(folder.parent.name for folder in same)
+        raise ValueError(f"pools {pools} each have a release {name!r}; give --pool, or its folder")
+    given = Path(name).expanduser()
+    if not same and (os.sep in name or (given / RELEASE_FILE).is_file()):
+        return given
     if not same:
-        names = [release.name for release in known]
+        names = [folder.name for folder in known]
         near = difflib.get_close_matches(name, names, n=1)
         raise MissingReleaseError(
             f"no release {name!r}{f' of pool {pool!r}' if pool else ''}"
@@ -189,3 +195,21 @@ def find_release(home: Path, name: str, pool: str | None = None) -> Release:
             + f" Releases: {', '.join(names) or 'none; make one with `curate release create SUBSET NAME`'}"
         )
     return same[0]
+
+
+def is_release(home: Path, name: str) -> bool:
+    """Whether `find_release_folder` finds a release of this name, or in this folder."""
+    try:
+        return (find_release_folder(home, name) / RELEASE_FILE).is_file()
+    except MissingReleaseError:
+        return False
+
+
+def find_release(home: Path, name: str, pool: str | None = None) -> Release:
+    """The release in the folder that `find_release_folder` finds. Raises as it and as `read_release`, ValueError for a
+    folder of another pool.
+    """
+    release = read_release(find_release_folder(home, name, pool))
+    if pool not in (None, release.pool):
+        raise ValueError(f"{release.folder} is a release of pool {release.pool!r}, not of {pool!r}")
+    return release

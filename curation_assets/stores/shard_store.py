@@ -62,8 +62,8 @@ SWAP_LOCK = ".versions.lock"  # held while a table or a folder asset changes its
 KEPT_MANIFESTS = 65_536  # in memory, 1.2 kB each; reading one anew takes some 60 µs
 CHECK_THREADS = 2  # that hash files side by side
 WHOLE = "pool"  # in place of a shard, of a whole-pool table
-_NAME = re.compile(r"^[a-z0-9_]+$")
-_VERSION = re.compile(r"^\.[a-z0-9_]+\.version-[0-9a-f]{12}$")
+_NAME = re.compile(r"[a-z0-9_]+")
+_VERSION = re.compile(r"\.[a-z0-9_]+\.version-[0-9a-f]{12}")
 
 #: What polars raises for a file that is no Parquet, or a damaged one.
 UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
@@ -135,7 +135,7 @@ def folder_manifest(folder: Path) -> Manifest | None:
     Raises ValueError for one that is damaged or absent.
     """
     files = folder.resolve()
-    if not _VERSION.match(files.parent.name):
+    if not _VERSION.fullmatch(files.parent.name):
         return None
     path = files.parent / MANIFEST_FILE
     if not path.is_file():
@@ -179,7 +179,7 @@ class ShardStore:
         """Folder of an asset."""
         stage, _, name = asset.partition("/")
         stage_position(stage)
-        if not _NAME.match(name):
+        if not _NAME.fullmatch(name):
             raise ValueError(
                 f"asset must read stage/name with name in a-z, 0-9, _ (such as signals/icc), got {asset!r}"
             )

@@ -11,7 +11,7 @@ from pathlib import Path
 from curation_assets.stores.processes import start_of
 
 TEMPORARY = re.compile(
-    r"^\.(?P<target>.+)\.tmp-(?P<host>[^-]+)-(?P<pid>\d+)-(?P<start>[0-9a-f]{4})[0-9a-f]{4}(\.[a-z0-9]+)*$"
+    r"\.(?P<target>.+)\.tmp-(?P<host>[^-]+)-(?P<pid>\d+)-(?P<start>[0-9a-f]{4})[0-9a-f]{4}(\.[a-z0-9]+)*"
 )
 _numbers = itertools.count()
 

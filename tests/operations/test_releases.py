@@ -94,8 +94,8 @@ def bytes_of(folder: Path) -> dict[str, bytes]:
 
 
 def curate(ctx: PoolContext, *arguments: object) -> Result:
-    home = () if arguments[:2] == ("release", "verify") else ("--home", ctx.settings.home)
-    return CliRunner().invoke(app, [str(one) for one in (*arguments, *home)], env={"COLUMNS": "200"})
+    words = [str(one) for one in (*arguments, "--home", ctx.settings.home)]
+    return CliRunner().invoke(app, words, env={"COLUMNS": "200"})
 
 
 # -- what it holds
@@ -147,9 +147,29 @@ def test_a_name_is_taken_once_and_releases_follow_one_another(ctx: PoolContext) 
     assert find_release(ctx.settings.home, "v1", "photos") == first
     with pytest.raises(MissingReleaseError, match="did you mean 'v1'"):
         find_release(ctx.settings.home, "v11")
+    assert find_release(ctx.settings.home, str(first.folder)) == first
+    with pytest.raises(MissingReleaseError, match=r"no release: it has no release\.json"):
+        find_release(ctx.settings.home, str(first.folder.parent))
+    with pytest.raises(ValueError, match="is a release of pool 'photos', not of 'other'"):
+        find_release(ctx.settings.home, str(first.folder), "other")
     for name in ("V1", "", ".hidden", "a/b", "..", "x" * 65):
         with pytest.raises(ValueError, match="a release's name has"):
             release_of(ctx, "icc", name)
+
+
+def test_the_same_request_again_is_done(ctx: PoolContext) -> None:
+    """As after a kill between the rename of the folder and the command's last line."""
+    first = release_of(ctx)
+    before = bytes_of(first.folder)
+    assert release_of(ctx) == read_release(first.folder)
+    assert bytes_of(first.folder) == before
+    assert [one.name for one in list_releases(ctx.settings.home)] == ["v1"]
+    grown(ctx)
+    with pytest.raises(ValueError, match=r"'v1' of pool 'photos' already.*choose a new name"):
+        release_of(ctx)
+    withdraw(ctx.settings.home, "photos", ids_of(first)[:1])
+    with pytest.raises(ValueError, match=r"withdrawn, see 'v1\.1'.*choose a new name"):
+        release_of(ctx)
 
 
 # -- what is refused
@@ -601,14 +621,46 @@ def test_the_commands(ctx: PoolContext) -> None:
     assert "not_in_pool" in difference
     assert "By domain" in difference
     assert "a photo of thing" in difference
-    verified = curate(ctx, "release", "verify", release.folder)
-    assert verified.exit_code == 0, verified.output
-    assert release.sha256 in verified.output
+    again = curate(ctx, "release", "create", "icc", "v2", "--profile", "embedded")
+    assert again.exit_code == 0, again.output
+    assert "release 'v2' was made before, of the same tables: nothing is written" in again.output
+    elsewhere = shutil.copytree(release.folder, ctx.settings.home.parent / "elsewhere" / "v1")
+    for given in ("v1", release.folder, elsewhere):
+        for words in (("release", "verify", given), ("verify", given), ("release", "show", given)):
+            verified = curate(ctx, *words)
+            assert verified.exit_code == 0, verified.output
+            assert release.sha256 in verified.output
+        assert "both 6" in curate(ctx, "release", "diff", given, "v2").output
+        out = ctx.settings.home.parent / str(given).replace("/", "_")
+        assert curate(ctx, "export", "hf", "--release", given, "--out", out).exit_code == 0
+        assert read_subset(out / "sample_ids.npy") == ids_of(release)
+        assert curate(ctx, "summary", given).exit_code == 0
+    assert elsewhere.with_name("v1.summary").is_dir()
+    assert "did you mean 'v1'?" in curate(ctx, "release", "verify", "v11").output
+    assert "no release: it has no release.json" in curate(ctx, "release", "verify", release.folder.parent).output
     (release.folder / "card.md").chmod(0o644)
     (release.folder / "card.md").write_text("other")
     broken = curate(ctx, "release", "verify", release.folder, "--json")
     assert broken.exit_code == 1
     assert json.loads(broken.stdout)["problems"] == ["card.md was changed: its bytes are not those that were released"]
+    withdraw(ctx.settings.home, "photos", ids_of(release)[:1])
+    for given in ("v1", release.folder):
+        withdrawn = curate(ctx, "release", "verify", given)
+        assert withdrawn.exit_code == 3
+        assert withdrawn.stdout == ""
+        assert "v1: withdrawn on 20" in withdrawn.stderr
+        assert "(takedown), see v1.1" in withdrawn.stderr
+        asked = json.loads(curate(ctx, "release", "verify", given, "--json").stdout)
+        assert (asked["problems"], asked["withdrawn"]["next"]) == ([], "v1.1")
+        for words in (
+            ("release", "diff", given, "v2"),
+            ("summary", given),
+            ("export", "npy", "--out", "x", "--release", given),
+        ):
+            refused = curate(ctx, *words)
+            assert refused.exit_code == 1
+            assert "was withdrawn at" in refused.stderr
+            assert "use 'v1.1'" in refused.stderr
 
 
 # -- where its rows come from

@@ -339,7 +339,7 @@ class Disk:
             if not self.aside(f"{self.home}/{path}"):
                 name = _PROCESS.sub("", re.sub(r"\.tmp-[^/]+", ".tmp", path))
                 kind = "/" if isinstance(node, Folder) else node.link or hashlib.sha256(data).hexdigest()
-                if any(TEMPORARY.match(part) for part in path.split("/")) or path.endswith((".lease", ".writing")):
+                if any(TEMPORARY.fullmatch(part) for part in path.split("/")) or path.endswith((".lease", ".writing")):
                     kind = ""
                 elif _PROCESS.search(path):
                     kind = repr(data[-1:])

@@ -227,7 +227,7 @@ def after_power_cut(home: Prepared, name: str, replayed: Disk, state: State, exp
     home.restore(BEGINS[name])
     replayed.put(state)
     for path in sorted(home.home.rglob(".*"), reverse=True):  # what lies in a folder before the folder
-        if not TEMPORARY.match(path.name):
+        if not TEMPORARY.fullmatch(path.name):
             continue
         path.rename(path.with_name(re.sub(r"(\.tmp-[^-]+-)\d+-", r"\g<1>1-", path.name)))
     return _again(home, name, expected)

@@ -22,7 +22,7 @@ SHOWN = 20
 
 @command("evaluate contamination", "Evaluation")
 def contamination(
-    release: Annotated[str, typer.Argument(metavar="RELEASE", help="Name of the release.")],
+    release: Annotated[str, typer.Argument(metavar="RELEASE", help="Its name or folder.")],
     against: Annotated[
         list[str],
         typer.Option(

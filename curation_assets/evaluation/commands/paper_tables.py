@@ -58,7 +58,8 @@ def tables(
     elif as_json:
         show_json([_content(one) for one in made])
     elif as_markdown:
-        show("\n".join(_markdown(one) for one in made))
+        for line in "\n".join(_markdown(one) for one in made).split("\n"):
+            show(line)
     else:
         for one in made:
             _show(one)
@@ -72,7 +73,8 @@ def tables(
 
 def _show(table: PaperTable) -> None:
     if table.absent is not None:
-        show(f"{table.name}: absent. {table.absent}\n")
+        show(f"{table.name}: absent. {table.absent}")
+        show()
         return
     show(f"{table.name}: {table.title} ({table.source})")
     headings = [name.replace("_", " ") for name in (*table.labels, "", *table.columns)]

@@ -15,6 +15,7 @@ from curation_assets.core.own_pages import HOST, OWN_NAMES, OwnPagesOnly, listen
 from curation_assets.core.plain_json import plain
 from curation_assets.core.settings import Settings
 from curation_assets.core.version import __version__
+from curation_assets.core.visible import visible, visible_texts
 from curation_assets.operations.agents.answers import Home
 
 UNTRUSTED = (
@@ -55,9 +56,9 @@ def _in_sentences(answer: Callable[..., Any], kind: type[Exception]) -> Callable
     @functools.wraps(answer)
     def answered(*args: Any, **options: Any) -> Any:
         try:
-            return plain(answer(*args, **options))
+            return visible_texts(plain(answer(*args, **options)))
         except EXPECTED_ERRORS as error:
-            raise kind(str(error)) from error
+            raise kind(visible(str(error), "\n")) from error
 
     return answered
 

@@ -16,7 +16,7 @@ from curation_assets.outputs.summary.declared import SUMMARY_FILE, read_declared
 from curation_assets.outputs.summary.facts import Facts, Section
 from curation_assets.outputs.summary.phrases import KEPT, first_names
 from curation_assets.stores.atomic import write_text_atomically
-from curation_assets.stores.releases import PROVENANCE_FILE, SUBSET_PARQUET, read_release, release_folder
+from curation_assets.stores.releases import PROVENANCE_FILE, SUBSET_PARQUET
 from curation_assets.stores.samples import OWN_ID
 
 CROISSANT = "croissant.json"
@@ -271,13 +271,10 @@ def rai_fields(export: Export) -> dict[str, Any]:
     What an export is of its own comes before: how it was chosen, and that it is never rewritten.
     """
     own = _own_rai_fields(export)
-    if export.subset.release is None:
+    release = export.subset.release
+    if release is None or PROVENANCE_FILE not in release.files:  # of a version before 0.4
         return own
-    home, pool = export.subset.ctx.settings.home, export.facts["pool"]
-    release = read_release(release_folder(home, pool, export.subset.release))
-    if PROVENANCE_FILE not in release.files:  # of a version before 0.4
-        return own
-    facts = Facts(release, read_declared(home / SUMMARY_FILE))
+    facts = Facts(release, read_declared(export.subset.ctx.settings.home / SUMMARY_FILE))
     return {**own, **rai_properties(RAI_FORM.sections(facts)), **{name: own[name] for name in _OF_THE_EXPORT}}
 
 

@@ -13,6 +13,7 @@ import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from curation_assets.core.version import __version__
+from curation_assets.core.visible import visible, visible_texts
 from curation_assets.outputs.exports.croissant import RAI_TEXTS, huggingface_croissant, rai_fields, write_croissant
 from curation_assets.outputs.exports.formats import export_format
 from curation_assets.outputs.exports.manifest import Export, exporting
@@ -158,6 +159,7 @@ def render_card(template: str, **facts: Any) -> str:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=visible_texts,
         autoescape=False,  # Markdown; cells go through the filter `cell`
     )
     environment.filters["cell"] = _cell
@@ -192,4 +194,4 @@ def _cell(value: object) -> str:
         return f"{value:.4g}"
     if isinstance(value, int):
         return f"{value:,}"
-    return str(value).replace("|", "\\|").replace("\n", " ").replace("`", "'")
+    return visible(str(value)).replace("|", "\\|").replace("`", "'")

@@ -69,7 +69,7 @@ class Subset:
     ledger: Ledger | None = None  # where a policy chose
     part: str = "train"  # or validation
     split: Mapping[str, int] | None = None  # how it was split, where it was
-    release: str | None = None  # where the ledger is a release's
+    release: Release | None = None  # where the ledger is a release's
 
     @property
     def columns(self) -> list[str]:
@@ -118,7 +118,7 @@ def subset_of_release(ctx: PoolContext, release: Release) -> Subset:
     """
     if release.pool != ctx.pool.name:
         raise ValueError(f"release {release.name!r} is of pool {release.pool!r}, not of {ctx.pool.name!r}")
-    return replace(_of_ledger(ctx, release.name, release.ledger), release=release.name)
+    return replace(_of_ledger(ctx, release.name, release.ledger), release=release)
 
 
 def with_chosen_captions(subset: Subset) -> Subset:
@@ -334,7 +334,7 @@ def subset_facts(subset: Subset) -> dict[str, Any]:
         "name": subset.name,
         "pool": subset.ctx.pool.name,
         "pool_kind": subset.ctx.pool.kind,
-        "release": subset.release,
+        "release": subset.release.name if subset.release else None,
         "samples": subset.rows.height,
         "entries": subset.entries,
         "part": subset.part,

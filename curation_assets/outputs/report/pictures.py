@@ -13,6 +13,7 @@ import polars as pl
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
+from curation_assets.core.visible import visible
 from curation_assets.flow.conservation import rows_by_state
 from curation_assets.outputs.report.colours import (
     BLUE,
@@ -62,7 +63,7 @@ def states_bar(frame: pl.DataFrame | pl.LazyFrame) -> str:
     """Rows by terminal state and reason, most frequent first."""
     counted = rows_by_state(frame).reverse()  # the last bar is on top
     figure, axes = plt.subplots(figsize=(5.6, 0.5 + 0.26 * counted.height))
-    labels = [f"{status} {reason}".strip() for status, reason, _ in counted.iter_rows()]
+    labels = [visible(f"{status} {reason}".strip()) for status, reason, _ in counted.iter_rows()]
     axes.barh(labels, counted["len"], color=[STATE_COLOURS.get(status, MUTED) for status in counted["status"]])
     for index, count in enumerate(counted["len"]):
         axes.text(count, index, f" {count:,}", va="center", fontsize=8)
@@ -85,6 +86,7 @@ def counts_figure(names: Sequence[str], series: Mapping[str, Sequence[int]]) -> 
     axes.barh(places, bars, color=GRID, label=first)
     for number, (name, counted) in enumerate(others):
         axes.plot(counted, places, _nth(MARKERS, number), color=_nth(SERIES, number), markersize=4, label=name)
+    names = [visible(name) for name in names]
     axes.set_yticks(places, [name if len(name) <= LABEL_LETTERS else f"{name[: LABEL_LETTERS - 1]}…" for name in names])
     axes.invert_yaxis()
     axes.set_xlabel("rows")

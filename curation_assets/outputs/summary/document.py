@@ -138,7 +138,7 @@ def to_markdown(form: Form, facts: Facts, sections: Sequence[Section]) -> str:
             for table in answer.tables:
                 lines += ["", *_markdown_table(table)]
     lines += ["", "## What is to be provided", ""]
-    lines += [f"- {line}" for line in missing(sections)] or ["Nothing."]
+    lines += [f"- {_plain(line)}" for line in missing(sections)] or ["Nothing."]
     return "\n".join([*lines, "", *_statements(facts, sections)]) + "\n"
 
 
@@ -150,7 +150,7 @@ def _markdown_answer(answer: Answer) -> str:
     marks: list[str] = [answer.kind]
     if answer.kind == "to confirm":
         marks = [f"drafted, to be confirmed as `{answer.key}` of summary.yaml"]
-    marks += [f"`{number.name}`" for number in answer.numbers]
+    marks += [f"`{_plain(number.name)}`" for number in answer.numbers]
     marks += [answer.basis] if answer.basis else []
     return f"**{asked}.** {text} ({'; '.join(marks)})"
 

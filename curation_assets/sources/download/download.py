@@ -59,7 +59,7 @@ PURGE_FILE = "purging.txt"  # hash of the request that a purge under way leaves
 SHARD_DIGITS = 6  # img2dataset's oom_shard_count: 000042.tar
 NO_URL = "no_url"
 PROGRAM = "curation_assets"
-_PRINTABLE = re.compile(r"[\x21-\x27\x2a-\x7e][\x20-\x27\x2a-\x7e]*\Z")
+_PRINTABLE = re.compile(r"[\x21-\x27\x2a-\x7e][\x20-\x27\x2a-\x7e]*")
 
 #: Grain of raw/downloads: one row per input row.
 DOWNLOADS_SCHEMA = pl.Schema(
@@ -130,7 +130,7 @@ class DownloadSettings:
     def __post_init__(self) -> None:
         for name in ("user_agent_token", "user_agent_contact"):
             text = getattr(self, name)
-            if text is not None and not _PRINTABLE.match(text):
+            if text is not None and not _PRINTABLE.fullmatch(text):
                 raise ValueError(f"{name} goes into a header: one line of ASCII without brackets, got {text!r}")
 
     @property
