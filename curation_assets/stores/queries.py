@@ -24,8 +24,20 @@ from curation_assets.stores.denylist import COLUMNS, Denylist
 from curation_assets.stores.parquet import text_sql
 from curation_assets.stores.shard_store import ShardStore
 
-MAX_CHARACTERS = 200_000  # of all cells of an answer, some 50,000 tokens
+MAX_CHARACTERS = 200_000  # of an answer, some 50,000 tokens
 TABLE_FUNCTIONS = ("unnest", "range", "generate_series")
+#: Functions of time and chance. No other is called that gives more than follows from its arguments: those tell of
+#: settings, statistics and statements, or write.
+FREE_FUNCTIONS = (
+    "ago", "current_date", "get_current_time", "get_current_timestamp", "now", "today", "transaction_timestamp",
+    "random", "gen_random_uuid", "uuid", "uuidv4", "uuidv7",
+)  # fmt: skip
+_NOT_OF_ARGUMENTS = """
+    select distinct function_name from duckdb_functions()
+    where list_contains(?, lower(function_name)) and not list_contains(?, lower(function_name))
+        and (coalesce(stability, 'CONSISTENT') <> 'CONSISTENT' or macro_definition ilike '%select%')
+    order by all
+"""
 _PLACES = ("BASE_TABLE", "TABLE_FUNCTION", "SUBQUERY", "JOIN", "EMPTY", "EXPRESSION_LIST")
 _WORD = re.compile(r"[a-z_][a-z0-9_]*")
 _ONLY_SELECT = "only one SELECT is answered, over tables named as `tables` lists them, such as photos.signals_icc"
@@ -116,7 +128,7 @@ def _run(asked: Mapping[str, Any], seconds: float) -> Any:
         raise QueryError(f"the query ended with status {done.returncode}: it took more memory than it is given")
     answer = json.loads(done.stdout)
     if "error" in answer:
-        raise QueryError(f"DuckDB, whose words may quote the texts of samples: {answer['error']}")
+        raise QueryError(f"DuckDB: {answer['error']}")
     return answer
 
 
@@ -124,11 +136,15 @@ def _views_in(query: str, stores: Mapping[str, ShardStore]) -> list[tuple[str, s
     """(pool, asset) of the tables that a query reads. Raises QueryError for anything but a SELECT over such tables."""
     with duckdb.connect() as connection:
         [(text,)] = connection.execute("select json_serialize_sql(?::varchar)", [query]).fetchall()
-    parsed = json.loads(text)
-    if parsed["error"] or len(parsed["statements"]) != 1:
-        reason = parsed.get("error_message", "got several statements")
-        raise QueryError(f"{_ONLY_SELECT}; {reason}")
-    nodes = list(_nodes(parsed))
+        parsed = json.loads(text)
+        if parsed["error"] or len(parsed["statements"]) != 1:
+            reason = parsed.get("error_message", "got several statements")
+            raise QueryError(f"{_ONLY_SELECT}; {reason}")
+        nodes = list(_nodes(parsed))
+        called = [str(node["function_name"]).lower() for node in nodes if "function_name" in node]
+        refused = connection.execute(_NOT_OF_ARGUMENTS, [called, list(FREE_FUNCTIONS)]).fetchall()
+    if refused:
+        raise QueryError(f"{_ONLY_SELECT}; the function {refused[0][0]} tells of more than its arguments: not allowed")
     defined = {entry["key"].lower() for node in nodes if "cte_map" in node for entry in node["cte_map"]["map"]}
     if odd := sorted(name for name in defined if not _WORD.fullmatch(name)):  # one could be called as a file
         raise QueryError(f"a query after WITH is named by a plain word, got {odd[0]!r}")

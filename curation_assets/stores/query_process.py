@@ -12,6 +12,7 @@ from typing import Any
 
 import duckdb
 
+FRAME = 100  # characters of an answer beside names and rows
 MEMORY = 4 << 30  # bytes of addresses; tables and groups have a fourth
 SETTINGS: dict[str, Any] = {
     "memory_limit": "1GB",
@@ -33,8 +34,28 @@ def plain(value: Any) -> Any:
     return value if value is None or isinstance(value, str | int | float | bool) else str(value)
 
 
+#: Errors that come before a row is read: their words quote the query and names of columns.
+_OF_THE_QUERY = (
+    duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException, duckdb.SyntaxException,
+    duckdb.OutOfMemoryException, duckdb.PermissionException,
+)  # fmt: skip
+
+
+def in_words(error: Exception) -> str:
+    """The error without the value, of whatever sample, that another one quotes."""
+    if isinstance(error, _OF_THE_QUERY):
+        return str(error).strip()
+    if isinstance(error, MemoryError):
+        return "out of memory"
+    kind = type(error).__name__.removesuffix("Exception")
+    return (
+        f"{kind} error at a value, which its words quote and which is left out here; try_cast(… as …) and try(…) give "
+        "null for what cannot be converted or computed"
+    )
+
+
 def main() -> None:
-    """Run `setup`, then `query`; give at most `max_rows` rows and `max_characters` of them."""
+    """Run `setup`, then `query`; give at most `max_rows` rows and `max_characters` of names and rows."""
     asked = json.load(sys.stdin)
     with contextlib.suppress(ValueError, OSError):  # macOS has no such limit
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
@@ -45,17 +66,17 @@ def main() -> None:
             connection.execute(asked["query"])
             names = [column[0] for column in connection.description or ()]
             rows: list[Any] = []
-            size, more = 0, False
+            size, more = len(json.dumps(names)) + FRAME, False
             while (row := connection.fetchone()) is not None:
                 cells = plain(row)
-                size += len(json.dumps(cells))
+                size += len(json.dumps(cells)) + 1
                 more = len(rows) == asked["max_rows"] or size > asked["max_characters"]
                 if more:
                     break
                 rows.append(cells)
         answer: dict[str, Any] = {"names": names, "rows": rows, "more": more}
     except (duckdb.Error, MemoryError) as error:
-        answer = {"error": str(error).strip() or "out of memory"}
+        answer = {"error": in_words(error)}
     json.dump(answer, sys.stdout)
 
 

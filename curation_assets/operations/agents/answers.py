@@ -35,6 +35,7 @@ Answer = dict[str, Any]
 REPORT = "downstream/report"
 PAGES = ("report", "compare")
 MAX_ROWS, MAX_SECONDS = 1000, 60
+MAX_GROUPS = 50  # of a dimension of `diff`: a pool of the web has as many domains as rows
 #: What of a report is no text: scripts, styles, and pictures within the page.
 _NO_TEXT = re.compile(r"<(script|style|svg)\b.*?</\1>|\b(?:src|href)=\"data:[^\"]*\"", re.DOTALL)
 
@@ -123,7 +124,7 @@ class Home:
         """What two policies keep apart; without `right`, one policy and itself with another cut or signal.
 
         `fraction`: share of the pool that is kept, in (0, 1]; `threshold`: in the signal's unit; `rank_by`: such as
-        signals.clip_score.
+        signals.clip_score. `shifts`: the 50 largest of each dimension.
         """
         ctx = self._open(pool)
         known = {policy.name: policy for policy in policies_of(ctx)}
@@ -132,7 +133,11 @@ class Home:
             content = compared.whole().to_dict()
         denied = set(self._denied(pool).ids)
         nearest = [row for row in content.pop("nearest_dropped") if row["sample_id"] not in denied]
-        return {**content, "untrusted": {"nearest_dropped": nearest, "shifts": content.pop("shifts")}}
+        counted, shifts = Counter[str](), []
+        for row in content.pop("shifts"):  # the largest of a dimension first
+            counted[row["dimension"]] += 1
+            shifts += [row] if counted[row["dimension"]] <= MAX_GROUPS else []
+        return {**content, "groups": dict(counted), "untrusted": {"nearest_dropped": nearest, "shifts": shifts}}
 
     def lineage(self, pool: str, table: str) -> Answer:
         """What a table (stage/name) or a policy's subset was made from: tables, data versions, code, models, runs."""
