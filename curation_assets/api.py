@@ -10,8 +10,9 @@ Errors that a caller can do something about are ExpectedError, ValueError or OSE
 expected and what to do.
 """
 
+import contextlib
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -23,11 +24,13 @@ from curation_assets.audit.why import explain
 from curation_assets.core.errors import ExpectedError
 from curation_assets.core.progress import Silent, reporter_for
 from curation_assets.core.settings import Settings, load_settings, named_profile
+from curation_assets.core.validation import check_known
 from curation_assets.core.visible import Terminal
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of, policy_names
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.table import TableReport
+from curation_assets.methods import get_method
 from curation_assets.outputs.exports.subset import find_subset, subset_of_release, with_chosen_captions
 from curation_assets.outputs.report.method_table import method_rows
 from curation_assets.scoring import files, prepared
@@ -36,6 +39,7 @@ from curation_assets.sources import declaration
 from curation_assets.sources.download.download import DownloadSettings
 from curation_assets.stores.objects import open_home
 from curation_assets.stores.releases import find_release
+from curation_assets.stores.shard_store import MissingTableError
 
 if TYPE_CHECKING:
     from curation_assets.outputs.loading.dataset import SubsetStream
@@ -74,7 +78,8 @@ def score_captions(
     Raises ValueError for an unknown method, role or setting, or a method that looks at images; ModelUnavailableError
     (an ExpectedError) for weights that are not on this disk.
     """
-    return prepared.score_captions(_prepared(method, ("caption",), profile, roles, settings), captions)
+    texts = prepared.several(captions, "captions")
+    return prepared.score_captions(_prepared(method, ("caption",), "captions", profile, roles, settings), texts)
 
 
 def score_pairs(
@@ -93,7 +98,9 @@ def score_pairs(
     reason (such as 'image_not_found'), then the method's details.
     Raises what `score_captions` raises, and ValueError for another number of captions than images.
     """
-    return prepared.score_pairs(_prepared(method, ("image", "caption"), profile, roles, settings), images, captions)
+    given, texts = prepared.several(images, "images"), prepared.several(captions, "captions")
+    ready = _prepared(method, ("image", "caption"), "pairs", profile, roles, settings)
+    return prepared.score_pairs(ready, given, texts)
 
 
 def score_file(
@@ -116,7 +123,7 @@ def score_file(
     """
     source, out = Path(source), Path(out)
     columns = files.read_captions(source).columns
-    ready = _prepared(method, columns, profile, roles, settings)
+    ready = _prepared(method, columns, source, profile, roles, settings)
     return files.score_file(
         ready.method,
         source,
@@ -131,12 +138,14 @@ def score_file(
 def _prepared(
     method: str,
     columns: Iterable[str],
+    source: Path | str,
     profile: str | None,
     roles: Mapping[str, str] | None,
     settings: Mapping[str, Any] | None,
 ) -> prepared.PreparedMethod:
     chosen = prepared.profile_for_method(load_settings(None, profile), method)
     addresses = prepared.profile_without_pool(chosen, roles)
+    files.check_columns(get_method(method), list(columns), source)  # before models are loaded
     return prepared.prepare_method(method, addresses, list(columns), settings)
 
 
@@ -226,13 +235,26 @@ class Pool:
         computed, CorruptTableError for a damaged one (ExpectedErrors), ValueError for a name that is no table's.
         """
         store = self._context.store
-        if shard is not None or store.table_path(name).is_file():
+        if shard is None and not store.table_path(name).is_file():
+            return self.scan(name).collect()
+        with self._naming_tables(name):
             return store.read(name, shard)
-        return self.scan(name).collect()
 
     def scan(self, name: str) -> pl.LazyFrame:
         """A table lazily: only the columns and rows that a query needs are read. Raises as `table` does."""
-        return self._context.store.scan(name)
+        with self._naming_tables(name):
+            return self._context.store.scan(name)
+
+    @contextlib.contextmanager
+    def _naming_tables(self, name: str) -> Iterator[None]:
+        """A table that is not there, and that no pool of these options has, is a wrong name: with the nearest."""
+        try:
+            yield
+        except (MissingTableError, ValueError):
+            if of_name := [table for table in self.tables if table.endswith(f"/{name}")]:
+                raise ValueError(f"a table is named stage/name, got {name!r}; did you mean {of_name[0]!r}?") from None
+            check_known(f"pool {self.name!r}", "table", [name], self.tables)
+            raise
 
     def why(self, identifier: str) -> list[dict[str, Any]]:
         """Why a sample was kept or dropped: one entry per row of raw/samples that `identifier` fits.

@@ -93,6 +93,12 @@ def test_sizes_come_from_images_in_memory() -> None:
 def test_wrong_arguments_are_said() -> None:
     with pytest.raises(ValueError, match="put it in a list"):
         ca.score_captions("icc", "a dog")
+    with pytest.raises(ValueError, match="captions: expected a list, got NoneType 'None'; put it in a list"):
+        ca.score_captions("icc", None)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"captions\[1\]: expected a text or None, got int '3'"):
+        ca.score_captions("icc", ["a dog", 3])  # type: ignore[list-item]
+    with pytest.raises(ValueError, match="images: expected a list, got NoneType"):
+        ca.score_pairs("clip_score", None, ["a dog"])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="2 images and 1 captions"):
         ca.score_pairs("clip_score", [None, None], ["a dog"])
     with pytest.raises(ValueError, match="looks at images"):
@@ -125,6 +131,10 @@ def test_a_captions_pool_is_declared_run_and_read(tmp_path: Path) -> None:
     assert pool.policies == ["icc"]
     with pytest.raises(ca.ExpectedError, match="not materialised"):
         pool.table("signals/icc")
+    with pytest.raises(ValueError, match="pool 'mine' has no table 'signals/iccc'; did you mean 'signals/icc'"):
+        pool.table("signals/iccc")
+    with pytest.raises(ValueError, match="a table is named stage/name, got 'icc'; did you mean 'signals/icc'"):
+        pool.scan("icc")
     with pytest.raises(ValueError, match="no tables"):
         pool.run(tables=["signals/nothing"])
     seen = []

@@ -58,7 +58,7 @@ def join_ratings(
     A key that occurs equally often in both files is joined occurrence by occurrence; otherwise the means of its
     numbers meet. `score_column` None takes score, value, icc_score or the one column named after a method;
     `label_column` None takes rating, concreteness, conc_mean or label.
-    Raises ValueError for missing columns or files without a common key.
+    Raises ValueError for missing columns, and for files without a common key, with the first of each.
     """
     score_key, label_key = _keys(scores, labels, key)
     score_column = score_column or _default_score_column(scores)
@@ -78,6 +78,12 @@ def join_ratings(
         .join(right.group_by("key").len("right"), on="key", how="inner")
         .with_columns(is_uneven=pl.col("left") != pl.col("right"))
     )
+    if counts.is_empty():
+        firsts = [f"{column[0][:60]!r}" if len(column) else "none" for column in keys]
+        raise ValueError(
+            f"no {score_key} of the {left.height:,} scores (the first: {firsts[0]}) is a {label_key} of the "
+            f"{right.height:,} labels (the first: {firsts[1]}); --key names another column that both have"
+        )
     uneven = counts.filter("is_uneven").select("key")
     tables = []
     for side in (left, right):

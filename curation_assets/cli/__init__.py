@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import difflib
 import os
 import sys
 from typing import Annotated, Any
@@ -9,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from curation_assets.cli.commands import command_tree
+from curation_assets.cli.commands import command_tree, entries
 from curation_assets.cli.common import errors_as_sentences, json_alone
 from curation_assets.core.version import __version__
 
@@ -29,6 +30,16 @@ class Curate(TyperGroup):
         ctx.meta[WORDS] = words
         return rest
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command of the first word. Of a word that only a group has, the error names it: explain, icc explain."""
+        if args and args[0] not in self.commands and args[0][:1] != "-":
+            names = {entry.name.split()[-1]: entry.name for entry in reversed(entries())}
+            near = difflib.get_close_matches(args[0], [*self.commands, *names], n=1)
+            meant = names.get(near[0], near[0]) if near else None
+            if meant is not None and meant not in self.commands:
+                ctx.fail(f"No such command {args[0]!r}. Did you mean {meant!r}?")
+        return super().resolve_command(ctx, args)
+
     def invoke(self, ctx: Any) -> Any:
         """Run a command; with --json, nothing but JSON reaches standard output."""
         words = ctx.meta[WORDS]
@@ -41,7 +52,6 @@ app = typer.Typer(
     cls=Curate,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
 )
 
 

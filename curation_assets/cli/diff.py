@@ -196,7 +196,7 @@ def _show_shifts(difference: WholeDifference) -> None:
         shown = part.head(SHOWN_GROUPS).select(
             pl.col("group").alias(str(dimension)),
             "pool", pl.col("left").alias(difference.left.name), pl.col("right").alias(f"{difference.right.name} "),
-            (pl.col("change") * 100).round(2).alias("change of share, %"),
+            (pl.col("change") * 100).round(2).alias("change of share, points"),
         )  # fmt: skip
         print_table(f"By {dimension}", shown)
     if difference.leave_one_out.height:

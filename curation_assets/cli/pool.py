@@ -151,7 +151,8 @@ def add(
         if is_new:  # what cannot be read is not declared
             remove_path(settings.pools_root / f"{name}.yaml")
         raise
-    show(f"Pool {pool.name}: {pool.kind}, {len(shards)} shards, declared in {settings.pools_root / (name + '.yaml')}")
+    declared = settings.pools_root / f"{name}.yaml"
+    show(f"Pool {pool.name}: {pool.kind_in_words}, {len(shards)} shards, declared in {declared}")
     if shard_size is not None and pool.source_kind.has_own_tars:
         warn("--shard-size is of tables: here each tar is a shard")
     say = {"warning": warn, "fact": show, "hint": notice}
@@ -221,7 +222,7 @@ def list_all(as_json: JsonOption = False, home: HomeOption = None) -> None:
         row: dict[str, Any] = {"pool": name, "kind": None, "shards": None, "source": None, "profile": None}
         listed.append(row)
         pool = load_pool(settings, name)
-        row |= {"kind": pool.kind, "source": pool.source or None, "profile": pool.profile}
+        row |= {"kind": pool.kind_in_words, "source": pool.source or None, "profile": pool.profile}
         row["shards"] = len(discover_shards(pool, settings))
         if why := why_broken(settings, name):
             raise ValueError(why)

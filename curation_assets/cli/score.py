@@ -34,6 +34,7 @@ from curation_assets.numeric.agreement import agreement
 from curation_assets.numeric.standardise import caption_length, length_dependence
 from curation_assets.scoring.derived import DERIVED_COLUMNS
 from curation_assets.scoring.files import (
+    check_columns,
     read_captions,
     rows_in_parts,
     score_file,
@@ -100,6 +101,7 @@ def score(
     else:
         names = scan_parquet(source).collect_schema().names()
         score_rows = score_in_parts
+    check_columns(get_method(method), names, source)  # before models are loaded
     prepared = prepare_method(method, addresses, names, settings_given(set_ or []))
     chosen = prepared.method
     caution = chosen.caution(addresses.roles, prepared.settings)

@@ -1,6 +1,6 @@
 """downstream: what a model trained on each subset is worth, how good the methods are, and the report."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -133,9 +133,19 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
 def _trained_models(ctx: PoolContext) -> Ending | None:
     """How many models were trained, or why none was although the declaration wants it."""
     reason = untrained_reason(ctx)
-    if reason is None:
-        return Ending(f"Models   {len(keys_of_pool(ctx))} per trainer; `curate evaluate compare {ctx.pool.name}`")
-    return Ending(reason, is_warning=True) if ctx.trains_downstream else None
+    if reason is not None:
+        return Ending(reason, is_warning=True) if ctx.trains_downstream else None
+    keys = keys_of_pool(ctx)
+    counts = {name: trained_count(ctx, name, keys) for name in subset_training.trainers_of(ctx)}
+    said = ", ".join(f"{name} {count}" for name, count in counts.items())
+    text = f"Models   {said}, of {len(keys)} training sets each; `curate evaluate compare {ctx.pool.name}`"
+    return Ending(text if any(counts.values()) else f"{text} has the reasons", is_warning=not any(counts.values()))
+
+
+def trained_count(ctx: PoolContext, trainer: str, keys: Sequence[str]) -> int:
+    """Training sets of these keys that a model was trained on: of one that is too small, a run has no row."""
+    runs = (ctx.store.manifest(f"downstream/{trainer}_runs", key) for key in keys)
+    return sum(run is not None and run.row_count > 0 for run in runs)
 
 
 def with_truth(ctx: PoolContext, table: str, column: str, *, with_gaps: bool = False) -> pl.DataFrame:

@@ -167,16 +167,21 @@ def samples_to_score(
 ) -> pl.DataFrame:
     """The rows of `table` as samples: sample_id, and the sizes of images where the method reads them.
 
-    Raises ValueError, which names `source`, where the method looks at images and the table names none.
+    Raises as `check_columns`.
     """
-    made = [name for name in method.columns if name in DERIVING_ROLES and name not in table.columns]
-    if ("image" in method.columns or made) and not {"image", "member"} & set(table.columns):
+    check_columns(method, table.columns, source)
+    return _with_sizes(method, source, as_samples(table), load_image)
+
+
+def check_columns(method: Method, columns: Sequence[str], source: Path | str) -> None:
+    """Raise ValueError, which names `source`, where the method looks at images and these columns name none."""
+    made = [name for name in method.columns if name in DERIVING_ROLES and name not in columns]
+    if ("image" in method.columns or made) and not {"image", "member"} & set(columns):
         instead = f"the column{'s' * (len(made) > 1)} {' and '.join(made)}, or " * ("image" not in method.columns)
         raise ValueError(
             f"method {method.name!r} looks at images: {source} needs {instead}a column 'image' with paths, or must "
-            f"be a webdataset tar; it has {table.columns}"
+            f"be a webdataset tar; it has {list(columns)}"
         )
-    return _with_sizes(method, source, as_samples(table), load_image)
 
 
 def _with_sizes(method: Method, source: Path, samples: pl.DataFrame, load_image: LoadImage | None) -> pl.DataFrame:

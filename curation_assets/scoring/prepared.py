@@ -107,10 +107,9 @@ def score_captions(
 ) -> pl.DataFrame:
     """Values of N captions: caption, value (null with a reason), reason, and the method's details; N rows in order.
 
-    Raises ValueError for a method that looks at images, or one string instead of several.
+    Raises ValueError for a method that looks at images, and for what is no list of texts.
     """
-    _check_several(captions)
-    table = pl.DataFrame({"caption": list(captions)}, schema={"caption": pl.String})
+    table = pl.DataFrame({"caption": several(captions, "captions")}, schema={"caption": pl.String})
     samples = samples_to_score(prepared.method, table, Path("captions"))
     return _scored(prepared, table, samples, None, progress)
 
@@ -123,10 +122,9 @@ def score_pairs(
 ) -> pl.DataFrame:
     """Values of N image–caption pairs: image (path, null for an image in memory), caption, value, reason, details.
 
-    Raises ValueError where there are not as many images as captions, or one string instead of several.
+    Raises ValueError where there are not as many images as captions, and for what is no list of texts or images.
     """
-    _check_several(images)
-    _check_several(captions)
+    images, captions = several(images, "images"), several(captions, "captions")
     if len(images) != len(captions):
         raise ValueError(f"expected one caption per image, got {len(images)} images and {len(captions)} captions")
     names = [_name_of(image) for image in images]
@@ -145,9 +143,16 @@ def score_pairs(
     return _scored(prepared, shown, samples, load_image, progress)
 
 
-def _check_several(values: Iterable[Any]) -> None:
-    if isinstance(values, str):
-        raise ValueError(f"expected a list of texts or images, got one text {values[:60]!r}; put it in a list")
+def several(values: Iterable[Any], what: str) -> list[Any]:
+    """The values as a list. Raises ValueError for what is none, and for captions that are neither a text nor None."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise ValueError(f"{what}: expected a list, got {type(values).__name__} {str(values)[:60]!r}; put it in a list")
+    listed = list(values)
+    odd = next((place for place, one in enumerate(listed) if not isinstance(one, str | None)), None)
+    if what == "captions" and odd is not None:
+        got = listed[odd]
+        raise ValueError(f"captions[{odd}]: expected a text or None, got {type(got).__name__} {str(got)[:60]!r}")
+    return listed
 
 
 def _scored(

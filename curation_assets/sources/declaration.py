@@ -140,6 +140,11 @@ class Pool:
         return source_of(self.kind)
 
     @property
+    def kind_in_words(self) -> str:
+        """The kind for people: a table of which nothing but captions is read holds no URLs, whatever its reader."""
+        return self.kind if self.has_images else "captions"
+
+    @property
     def has_images(self) -> bool:
         """False for captions only: methods that read images are then left out."""
         return self.source_kind.has_images(self)

@@ -86,6 +86,8 @@ def test_keys_and_columns_are_found_or_asked_for() -> None:
     labels = pl.DataFrame({"caption": ["a"], "rating": [1.0]})
     with pytest.raises(ValueError, match=r"several methods \(clip_score, sieve\); choose one with --score-column"):
         join_ratings(table, labels)
+    with pytest.raises(ValueError, match=r"no caption of the 1 scores .*the first: 'a'.* is a word of the 1 labels"):
+        join_ratings(table, pl.DataFrame({"word": ["b"], "rating": [1.0]}), score_column="sieve")
     with pytest.raises(ValueError, match="the labels have no column 'stars'; they have"):
         join_ratings(table, labels, score_column="sieve", label_column="stars")
     with pytest.raises(ValueError, match=r"none of the columns caption, word, text; got .* name it: --key"):

@@ -1,5 +1,8 @@
 """The command as a person types it."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import polars as pl
@@ -67,6 +70,44 @@ def test_mistakes_are_answered_in_one_sentence(arguments: tuple[str, ...], said:
     assert result.exit_code == 1
     assert said in result.output.replace("\n", "")
     assert "Traceback" not in result.output
+
+
+def test_a_method_that_looks_at_images_refuses_captions_before_a_model_is_loaded(tmp_path: Path) -> None:
+    (tmp_path / "captions.txt").write_text("a dog\na cat\n")
+    code = (
+        "import sys; from typer.testing import CliRunner; from curation_assets.cli import app; "
+        "done = CliRunner().invoke(app, sys.argv[1:]); print(done.output); "
+        "assert (done.exit_code, 'torch' in sys.modules) == (1, False), done.output"
+    )
+    words = ["score", "clip_score", str(tmp_path / "captions.txt"), "--out", str(tmp_path / "scores.csv")]
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "looks at images" in done.stdout
+    assert "it has ['caption']" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [("explain", "icc explain"), ("lineage", "show lineage"), ("expln", "icc explain"), ("releas", "release")],
+)
+def test_an_unknown_command_names_the_nearest_of_any_group(word: str, meant: str) -> None:
+    result = curate(word, "a dog")
+    assert result.exit_code == 2
+    assert f"No such command '{word}'. Did you mean '{meant}'?" in result.output
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [("rel", {"release"}), ("release sh", {"show"}), ("release verify --js", {"--json"}), ("icc ex", {"explain"})],
+)
+def test_a_shell_completes_commands_and_options(typed: str, offered: set[str]) -> None:
+    words = ["curate", *typed.split()]
+    asked = {"_CURATE_COMPLETE": "complete_bash", "COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1)}
+    code = "import sys; sys.argv[0] = 'curate'; from curation_assets.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, env={**os.environ, **asked}
+    )
+    assert set(done.stdout.split()) == offered, done.stderr
 
 
 #: Command → arguments that end before its option for a new file or folder, and the name of what lies there.
@@ -171,6 +212,7 @@ def test_captions_only_pool_scores_text_and_leaves_out_what_reads_images(tmp_pat
     home = tmp_path / "home"
     added = curate("pool", "add", "alt_texts", tmp_path / "captions.csv", "--home", home)
     assert added.exit_code == 0, added.output
+    assert "Pool alt_texts: captions, 1 shards" in added.output
     result = curate("run", "alt_texts", "--home", home)
     assert result.exit_code == 0, result.output
     work = home / "work" / "alt_texts" / "signals"

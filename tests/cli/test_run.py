@@ -5,10 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from curation_assets.cli.run import _computes_models, _show_endings
 from curation_assets.core.settings import Settings, load_profile
+from curation_assets.evaluation.subset_training import trainers_of
+from curation_assets.evaluation.training_sets import keys_of_pool
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.table import Phase
@@ -53,7 +56,7 @@ def test_libraries_of_models_are_loaded_early_where_a_run_is_sure_to_need_them(
     [
         ({"downstream": False}, None, False),
         ({"downstream": True}, "it has no evaluation set", True),
-        ({"downstream": True, "evaluation_set": "split:0.3"}, "per trainer; `curate evaluate compare photos", False),
+        ({"downstream": True, "evaluation_set": "split:0.3"}, "training sets each; `curate evaluate compare", True),
     ],
 )
 def test_a_table_states_at_the_end_of_a_run_what_was_trained(
@@ -74,3 +77,24 @@ def test_a_table_states_at_the_end_of_a_run_what_was_trained(
     assert text is None or text in (warned if is_warning else written).replace("\n", " ")
     assert text is not None or (written, warned) == ("", "")
     assert (warned == "") != is_warning
+
+
+def test_models_are_counted_that_were_trained(tmp_path: Path) -> None:
+    """Of a training set that is too small, a run has no row; of one that is not computed, there is none."""
+    settings = webdataset_pool(tmp_path)
+    pool = load_pool(settings, "photos")
+    options = replace(pool.options, downstream=True, evaluation_set="split:0.3")
+    save_pool(settings, replace(pool, options=options))
+    ctx = PoolContext.open(settings, "photos")
+    first, *others = trainers_of(ctx)
+    keys = keys_of_pool(ctx)
+    for key, rows in zip(keys, (1, 0, 2), strict=False):
+        run = pl.DataFrame({"metric": ["acc1"] * rows, "value": [0.5] * rows})
+        ctx.store.write(f"downstream/{first}_runs", run, key, code_version="1")
+    ending = tables_of(ctx)["downstream/report"].shown.ending
+    assert ending is not None
+    found = ending(ctx)
+    assert found is not None
+    counts = ", ".join([f"{first} 2", *(f"{name} 0" for name in others)])
+    assert found.text.startswith(f"Models   {counts}, of {len(keys)} training sets each; ")
+    assert not found.is_warning

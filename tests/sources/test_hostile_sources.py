@@ -242,7 +242,7 @@ def test_a_url_in_the_table_beside_counts_where_the_json_is_broken(tmp_path: Pat
     [
         ("caf\udce9", "name_not_utf8:caf\\xe9.jpg"),
         ("a\nb", "name_control_character:a\\nb.jpg"),
-        ("a\x00b", "name_control_character:a\\x00b.jpg"),
+        ("a\x00b", "name_control_character:a\\u0000b.jpg"),
         ("x" * 300 + "\udcff", "name_not_utf8:" + "x" * 79 + "…"),
     ],
 )

@@ -65,7 +65,7 @@ class Home:
         }
         return {
             "pool": name,
-            "kind": ctx.pool.kind,
+            "kind": ctx.pool.kind_in_words,
             "source": str(ctx.pool.source or "planted"),
             "profile": ctx.pool.profile,
             "shards": len(ctx.store.partitions(SAMPLES)),
