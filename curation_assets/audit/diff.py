@@ -15,6 +15,7 @@ from curation_assets.audit.ledger import LedgerError, ledger_facts, ledger_rows_
 from curation_assets.audit.recorded import current_ledgers, cuts_in_force, recorded_pool
 from curation_assets.audit.shifts import Progress, marks_of, shifts
 from curation_assets.core.progress import ProgressReporter
+from curation_assets.core.settings import POOL_NAME
 from curation_assets.core.table_names import SAMPLES
 from curation_assets.methods import oriented
 from curation_assets.numeric.selection import ranks, top_count
@@ -427,7 +428,7 @@ def what_if(
 
 def save_policy(folder: Path, policy: Policy, name: str, description: str = "") -> Path:
     """Write `policy` as `folder`/`name`.yaml, where the pool finds it. Raises ValueError for a name that is taken."""
-    if not name.replace("_", "").isalnum() or name != name.lower():
+    if not POOL_NAME.fullmatch(name):  # a table is named by it, as pools are
         raise ValueError(f"a policy's name has lower-case letters, digits and underscores, got {name!r}")
     path = folder / f"{name}.yaml"
     saved = replace(policy, name=name, description=description or policy.description)

@@ -30,7 +30,8 @@ def test_no_console_prints_them(hostile: str, is_terminal: bool) -> None:
     printed = []
     for text in (hostile, visible(hostile)):
         terminal = Terminal(file=io.StringIO(), force_terminal=is_terminal, width=300, legacy_windows=False)
-        table = Table(Text(text))
+        table = Table()
+        table.add_column(Text(text))
         table.add_row(Text(visible(text)))
         terminal.print(text, markup=False, highlight=False)
         terminal.print(Text.assemble(("red", "red"), text))
