@@ -145,6 +145,7 @@ NEEDED = {
     "show lineage": ["icc"],
     "release create": ["icc", "v1"],
     "release show": ["v1"],
+    "release verify": ["v1"],
     "release diff": ["v1", "v2"],
     "summary": ["v1"],
     "evaluate contamination": ["v1", "--against", "x"],
