@@ -32,7 +32,7 @@ from curation_assets.stores.external_sort import RUN_BYTES, ExternalSort, key_ra
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.frame_file import PART_ROWS, FrameFile, in_batches
 from curation_assets.stores.parquet import parquet_schema, read_parquet, scan_parquet
-from curation_assets.stores.releases import Release, read_release, release_folder
+from curation_assets.stores.releases import Release
 from curation_assets.stores.samples import OWN_ID
 from curation_assets.stores.subsets import ID_SUFFIXES, counted_ids, listed_stretches
 from curation_assets.stores.web_addresses import hosts_of
@@ -367,12 +367,8 @@ def subset_facts(subset: Subset) -> dict[str, Any]:
 
 def _mixture_of(subset: Subset, policy: Policy) -> str:
     """The mixture that the policy ranks by, in words; '' where it ranks by none, or the release did not record it."""
-    ctx = subset.ctx
-    if subset.release is None:
-        stated = stated_mixture(ctx, policy)
-    else:
-        folder = release_folder(ctx.settings.home, ctx.pool.name, subset.release)
-        stated = read_release(folder).about.get("mixture")
+    release = subset.release
+    stated = stated_mixture(subset.ctx, policy) if release is None else release.about.get("mixture")
     return mixture_in_words(stated) if stated else ""
 
 
