@@ -8,8 +8,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from curation_assets.core.seal import FIELD, UNSEALED, sealed_text
 from curation_assets.stores.file_hash import file_sha256
-from curation_assets.stores.seal import FIELD, UNSEALED, sealed_text
 from lab.common import Setup
 
 REBUILD = (

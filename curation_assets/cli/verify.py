@@ -27,7 +27,14 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
 from curation_assets.operations.nightly import LOOKS, PARTS, Findings, look_at_weights
 from curation_assets.operations.retention import Removed
-from curation_assets.operations.verify import Verified, unfinished_repair, verify_pool, verify_weights
+from curation_assets.operations.verify import (
+    DERIVED,
+    Verified,
+    remake_derived,
+    unfinished_repair,
+    verify_pool,
+    verify_weights,
+)
 from curation_assets.sources.declaration import list_pools
 from curation_assets.stores.damage import Damage
 from curation_assets.stores.releases import is_release
@@ -77,16 +84,20 @@ def verify(
         return
     remaining: dict[str, list[Damage]] = {}
     checks: dict[str, int] = {}
+    notes: list[str] = []
 
     def look(name: str) -> None:
         verified = _verified(settings, name)
         _show(f"Pool {name}", verified, as_json)
         checks[name], remaining[name] = verified.checks, verified.damages
+        notes.extend(verified.notes)
         unfinished = unfinished_repair(settings.work(name))
         if unfinished and not is_repaired:
             warn(f"a repair of pool {name} was stopped before it made {', '.join(unfinished)} again; --repair goes on")
-        if is_repaired and (verified.damages or unfinished):
-            remaining[name] = _repaired(settings, name, verified.damages, as_json)
+        if is_repaired:
+            if verified.damages or unfinished:
+                remaining[name] = _repaired(settings, name, verified.damages, as_json)
+            remake_derived(PoolContext.open(settings, name))
 
     failed = each_pool([pool] if pool is not None else list_pools(settings), look)
     if pool is None:
@@ -95,7 +106,9 @@ def verify(
         checks[WEIGHTS], remaining[WEIGHTS] = verified.checks, verified.damages
     if as_json:
         damaged = {name: [damage.to_dict() for damage in damages] for name, damages in remaining.items()}
-        show_json({"checks": checks, "damaged": damaged, "failed": failed})
+        show_json({"checks": checks, "damaged": damaged, "failed": failed, "notes": notes})
+    elif not is_repaired:
+        show(DERIVED)
     if failed or any(remaining.values()):
         raise typer.Exit(1)
 
@@ -164,6 +177,8 @@ def _repaired(settings: Settings, pool: str, damages: Sequence[Damage], as_json:
 
 
 def _show(title: str, verified: Verified, as_json: bool) -> None:
+    for sentence in verified.notes:
+        warn(sentence)
     if as_json:
         return
     if not verified.damages:

@@ -1,4 +1,6 @@
-"""JSON files of a home: what cannot be read is an error that names the file, the line, and what to do."""
+"""JSON files of a home: what cannot be read, or is not what was written (seal.py), is an error that names the file, the
+line, and what to do.
+"""
 
 import json
 from collections.abc import Callable
@@ -6,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from curation_assets.core.errors import StoreError
+from curation_assets.core.seal import unsealed
 
 T = TypeVar("T")
 
@@ -15,16 +18,17 @@ class DamagedFileError(StoreError, ValueError):
 
 
 def read_json(path: Path, build: Callable[[Any], T], *, advice: str) -> T:
-    """What `build` makes of the content of a file; `dict` and `list` want one.
+    """What `build` makes of the content of a file, without its seal; `dict` and `list` want one.
 
-    Raises DamagedFileError, with `advice`, for what is no JSON, no UTF-8, or not what `build` takes.
+    Raises DamagedFileError, with `advice`, for what is no JSON, no UTF-8, not what was sealed, or not what `build`
+    takes.
     """
     return _built(path.read_bytes(), build, str(path), advice)
 
 
 def read_json_lines(path: Path, build: Callable[[Any], T], *, advice: str) -> list[T]:
     """The same of every line, blank ones left out; nothing where there is no file."""
-    lines = path.read_bytes().splitlines() if path.is_file() else []
+    lines = path.read_bytes().split(b"\n") if path.is_file() else []
     return [
         _built(line, build, f"{path}, line {number},", advice) for number, line in enumerate(lines, 1) if line.strip()
     ]
@@ -32,7 +36,7 @@ def read_json_lines(path: Path, build: Callable[[Any], T], *, advice: str) -> li
 
 def _built(data: bytes, build: Callable[[Any], T], place: str, advice: str) -> T:
     try:
-        content = json.loads(data)
+        content = unsealed(json.loads(data), data)
         if isinstance(build, type) and issubclass(build, dict | list) and not isinstance(content, build):
             raise TypeError(f"got a {type(content).__name__}, expected a {build.__name__}")
         return build(content)

@@ -30,7 +30,7 @@ from curation_assets.foreign.dagster_runs import find_own_configuration, leave_o
 from curation_assets.operations.failure_hook import FailureHook
 from curation_assets.operations.removed_shards import missing_shards
 from curation_assets.operations.shard_ranges import shards_in
-from curation_assets.sources.declaration import Pool
+from curation_assets.sources.declaration import Pool, remember_declared
 from curation_assets.stores.atomic import make_folder, replacing
 from curation_assets.stores.lease import brief_lock, pool_lease
 from curation_assets.stores.shard_store import WHOLE
@@ -144,6 +144,7 @@ def _run_held_pool(
     sleep_while_waiting()
     for sentence in (*free_dead_runs(instance), *free_own_runs(instance, {POOL: pool_name})):
         on_notice(sentence)
+    remember_declared(settings, pool_name)
     ctx = PoolContext.open(settings, pool_name)
     declared = tables_of(ctx)
     _check_names(pool_name, declared, tables, shards)

@@ -15,9 +15,9 @@ from importlib.metadata import distribution as find_distribution
 from pathlib import Path
 
 from curation_assets.core.errors import ModelUnavailableError
+from curation_assets.core.seal import read_sealed_json, seal_now
 from curation_assets.core.settings import PACKAGE_ROOT
 from curation_assets.stores.file_hash import blob_damage, file_sha256, remembered, sha256_now
-from curation_assets.stores.seal import read_sealed_json, seal_now
 from curation_assets.stores.shard_store import folder_manifest
 
 #: Folder of the weights that ship with the package, one sub-folder per embedded name.

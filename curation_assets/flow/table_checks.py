@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from curation_assets.core.seal import is_sealed, seal_now
 from curation_assets.core.stages import STAGES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Table
@@ -19,7 +20,6 @@ from curation_assets.stores.damage import NO_FILE, Check, Damage, first_line
 from curation_assets.stores.file_hash import sha256_now
 from curation_assets.stores.manifest import Manifest
 from curation_assets.stores.parquet import read_parquet
-from curation_assets.stores.seal import is_sealed, seal_now
 from curation_assets.stores.shard_store import MANIFEST_FILE, UNREADABLE, manifest_text
 from curation_assets.stores.temporary import TEMPORARY
 

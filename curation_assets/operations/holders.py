@@ -1,10 +1,11 @@
 """What quotes samples beside the flow: releases, and loose files under the home such as Dagster's and labels."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from curation_assets.audit.index import index_damages
 from curation_assets.core.errors import EXPECTED_ERRORS
 from curation_assets.core.stages import STAGES
 from curation_assets.flow.context import PoolContext
@@ -13,12 +14,16 @@ from curation_assets.flow.table import Table
 from curation_assets.operations.releases import affected_releases, verify_release, withdraw
 from curation_assets.outputs.registry import EXPORTS_FILE, recorded_exports
 from curation_assets.sources.declaration import Pool, list_pools, load_pool
+from curation_assets.sources.shard_keys import KEYS_FILE
 from curation_assets.sources.shards import DOWNLOADS_FOLDER
 from curation_assets.stages.signals.options import SignalsOptions
-from curation_assets.stores.damage import Check, Damage
+from curation_assets.stores.costs import COSTS, damaged_lines, drop_damaged_lines
+from curation_assets.stores.damage import Check, Damage, json_damages
 from curation_assets.stores.denylist import FOLDER
+from curation_assets.stores.home_format import FORMAT_FILE
 from curation_assets.stores.releases import release_folders
 from curation_assets.stores.scrubbing import scrub
+from curation_assets.stores.temporary import TEMPORARY
 
 
 class Releases(Holder):
@@ -35,6 +40,28 @@ class Releases(Holder):
 
     def checks(self, ctx: PoolContext, tables: Mapping[str, Table]) -> Iterator[Check]:
         return (partial(_release_damages, folder) for folder in release_folders(ctx.settings.home, ctx.pool.name))
+
+
+class SealedFiles(Holder):
+    """JSON that steers what is let in, made or shown and that no table holds: the denylist, certificates, notes of what
+    was begun, numbers of tars, exports, costs. Its readers refuse what is not as it was written (core/json_files.py).
+    """
+
+    def checks(self, ctx: PoolContext, tables: Mapping[str, Table]) -> Iterator[Check]:
+        home, root = ctx.settings.home, ctx.store.root
+        of_home = [home / FORMAT_FILE, home / EXPORTS_FILE, *sorted((home / FOLDER).rglob("*.json"))]
+        of_pool = [path for path in sorted(root.rglob("*.json*")) if not _has_own_checks(path.relative_to(root))]
+        for path in (*of_home, *of_pool):
+            yield partial(_json_damages, ctx, path)
+        for path in sorted((root / COSTS).glob("*.jsonl")):
+            yield partial(_cost_damages, path)
+        yield partial(index_damages, root / "index")
+
+
+def _has_own_checks(path: Path) -> bool:
+    """Of a path below a pool's folder: what tables, sources, downloads and logs of costs hold is looked at as such."""
+    places = {*STAGES, "source", "world", "truth", DOWNLOADS_FOLDER, COSTS}
+    return path.parts[0] in places or TEMPORARY.match(path.name) is not None
 
 
 class LooseFiles(Holder):
@@ -100,6 +127,22 @@ def _source_folder(source: Path) -> Path:
     while any(letter in source.name for letter in "*?[{"):
         source = source.parent
     return source
+
+
+def _json_damages(ctx: PoolContext, path: Path) -> Iterator[Damage]:
+    advice = "bring back a copy of the file as it was; what reads it refuses it"
+    repair: Callable[[], None] | None = None
+    if path == ctx.store.root / KEYS_FILE:
+        advice, repair = "curate verify --repair removes it: stored tables tell which tar has which key", path.unlink
+    yield from json_damages(path, "record", advice, repair)
+
+
+def _cost_damages(path: Path) -> Iterator[Damage]:
+    if damaged := damaged_lines(path):
+        advice = "curate verify --repair leaves them out; what they told of an attempt is lost"
+        yield Damage(
+            path, "costs", "lines as written", f"{damaged} others", advice, (), partial(drop_damaged_lines, path)
+        )
 
 
 def _release_damages(folder: Path) -> Iterator[Damage]:

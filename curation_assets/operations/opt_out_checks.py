@@ -5,7 +5,6 @@ What may not be used now is proposed (`opt_outs.jsonl` of the pool's work folder
 `curate takedown add --proposed POOL`.
 """
 
-import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -14,6 +13,7 @@ import polars as pl
 
 from curation_assets.core.json_files import read_json_lines
 from curation_assets.core.progress import ProgressReporter
+from curation_assets.core.seal import sealed_line
 from curation_assets.core.table_names import SAMPLES
 from curation_assets.flow.context import PoolContext
 from curation_assets.operations.options import OperationsOptions
@@ -104,7 +104,7 @@ def forget_proposed(ctx: PoolContext) -> None:
 def _write(ctx: PoolContext, proposed: Sequence[OptOut]) -> None:
     path = ctx.store.root / PROPOSED
     if proposed:
-        write_text_atomically(path, "".join(json.dumps(asdict(item)) + "\n" for item in proposed))
+        write_text_atomically(path, "".join(sealed_line(asdict(item)) + "\n" for item in proposed))
     else:
         remove_path(path)
 

@@ -7,7 +7,6 @@ whole, with what will be removed, before anything is: a refit that was killed go
 
 import functools
 import itertools
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from typing import Any
 import polars as pl
 
 from curation_assets.core.json_files import read_json
+from curation_assets.core.seal import sealed_json
 from curation_assets.core.stages import STAGES
 from curation_assets.core.table_names import DUPLICATES
 from curation_assets.flow.context import PoolContext
@@ -78,9 +78,9 @@ def begin_refit(
         for name in chosen:
             verdicts = ctx.store.scan(f"filtered/{name}").select(_COLUMNS)
             verdicts.sink_parquet(draft / f"{name}.parquet", compression="zstd")
-            (draft / f"{name}.json").write_text(json.dumps(cut_of(ctx, name).to_dict(), indent=1), encoding="utf-8")
+            (draft / f"{name}.json").write_text(sealed_json(cut_of(ctx, name).to_dict()), encoding="utf-8")
         plan = {"policies": refit.policies, "tables": refit.tables}
-        (draft / _PLAN).write_text(json.dumps(plan, indent=1), encoding="utf-8")
+        (draft / _PLAN).write_text(sealed_json(plan), encoding="utf-8")
     unfreeze(ctx, refit)
     return refit
 
@@ -121,7 +121,7 @@ def finish_refit(ctx: PoolContext, refit: Refit) -> dict[str, Any]:
     with replacing(refit.folder / "flips.parquet") as temporary:
         parts = itertools.chain.from_iterable(some.parts() for some in changed)
         write_as_frame(temporary, parts, changed[0].schema, sum(some.height for some in changed))
-    write_text_atomically(refit.folder / REPORT, json.dumps(report, indent=1))
+    write_text_atomically(refit.folder / REPORT, sealed_json(report))
     remove_path(refit.before)
     return report
 

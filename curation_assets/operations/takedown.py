@@ -10,7 +10,6 @@ itself is made again.
 """
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 import polars as pl
 
 from curation_assets.core.errors import StoreError
+from curation_assets.core.seal import sealed_json
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.holder import SAMPLE_SCHEMA, Holder, Takedown, all_holders
 from curation_assets.flow.holders import drop_previous_versions, frozen_holding, stored_names
@@ -166,7 +166,7 @@ def finish_takedown(
         purged = purge_versions(ctx.store.objects, _rewritten_keys(ctx, ctx.store.objects, takedown))
         certificate["bucket"] = {"url": ctx.store.objects.url, **asdict(purged)}
     remove_all_stale(home / FOLDER)  # of a certificate, whose name has the time
-    text = json.dumps(certificate, indent=1)
+    text = sealed_json(certificate)
     name = f"{str(certificate['written_at']).replace(':', '')}-{hashlib.sha256(text.encode()).hexdigest()[:8]}.json"
     path = home / FOLDER / "certificates" / f"{takedown.pool}-{name}"
     write_text_atomically(path, text)

@@ -7,14 +7,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from curation_assets.core.json_files import read_json
+from curation_assets.core.json_files import DamagedFileError, read_json
+from curation_assets.core.seal import sealed_json
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.holder import Holder, Takedown
 from curation_assets.flow.table import Table
 from curation_assets.outputs.explore import FOLDER as EXPLORE_FOLDER
 from curation_assets.outputs.registry import ExportRecord, recorded_exports
 from curation_assets.stores.atomic import remove_path, write_text_atomically
-from curation_assets.stores.damage import NO_FILE, Check, Damage
+from curation_assets.stores.damage import NO_FILE, Check, Damage, json_damages
 from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.file_hash import sha256_now
 from curation_assets.stores.manifest import utc_now
@@ -41,7 +42,11 @@ class Exports(Holder):
         return {"exports_flagged": flag_exports(ctx.settings.home, takedown)}
 
     def checks(self, ctx: PoolContext, tables: Mapping[str, Table]) -> Iterator[Check]:
-        for record in recorded_exports(ctx.settings.home, ctx.pool.name):
+        try:
+            records = recorded_exports(ctx.settings.home, ctx.pool.name)
+        except DamagedFileError:  # named with the other records
+            return
+        for record in records:
             if Path(record.folder).is_dir():
                 yield partial(_export_damages, record)
 
@@ -63,7 +68,7 @@ def flag_exports(home: Path, takedown: Takedown) -> list[dict[str, Any]]:
         if holds:
             flag = {"sample_ids": holds, "flagged_at": utc_now(), "is_certain": is_listed}
             if folder.is_dir():
-                write_text_atomically(folder / EXPORT_FLAG, json.dumps({**record.to_dict(), **flag}, indent=1))
+                write_text_atomically(folder / EXPORT_FLAG, sealed_json({**record.to_dict(), **flag}))
             copies = {"pushed": list(record.pushed)} if record.pushed else {}
             flagged.append({"folder": str(folder), "samples": len(holds), **copies})
     return flagged
@@ -83,13 +88,14 @@ def flag_denied(home: Path) -> list[str]:
             new = {one for one in listed if denylist.has("uid", one)} - known
             if new:
                 flag = {"sample_ids": sorted(known | new), "flagged_at": utc_now(), "is_certain": True}
-                write_text_atomically(path, json.dumps({**record.to_dict(), **flag}, indent=1))
+                write_text_atomically(path, sealed_json({**record.to_dict(), **flag}))
                 flagged.append(record.folder)
     return flagged
 
 
 def _export_damages(record: ExportRecord) -> Iterator[Damage]:
     folder = Path(record.folder)
+    yield from json_damages(folder / EXPORT_FLAG, "export", _ADVICE)
     path, advice = folder / MANIFEST_FILE, "curate export it again into another folder"
     got = sha256_now(path) if path.is_file() else NO_FILE
     if got != record.manifest_sha256:

@@ -1,11 +1,11 @@
 """Which exports were made where: one line each, for people and so that a takedown can flag them."""
 
-import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from curation_assets.core.json_files import read_json_lines
+from curation_assets.core.seal import sealed_line
 from curation_assets.stores.atomic import append_line, make_folder
 
 _ADVICE = "correct it, or remove it and flag that export by hand: a takedown finds exports by what is written here"
@@ -40,7 +40,7 @@ def record_export(home: Path, record: ExportRecord) -> None:
     if Path(record.folder).is_relative_to(home):
         folder, subset = (str(Path(path).relative_to(home)) for path in (record.folder, record.subset))
         record = replace(record, folder=folder, subset=subset)
-    append_line(home / EXPORTS_FILE, json.dumps(record.to_dict()))
+    append_line(home / EXPORTS_FILE, sealed_line(record.to_dict()))
 
 
 def recorded_exports(home: Path, pool: str | None = None) -> list[ExportRecord]:

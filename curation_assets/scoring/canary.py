@@ -17,6 +17,7 @@ import polars as pl
 from PIL import Image
 
 from curation_assets.core.json_files import read_json
+from curation_assets.core.seal import sealed_json
 from curation_assets.core.table_names import CANARY, SAMPLES
 from curation_assets.methods import Method
 from curation_assets.numeric.drift import drift_statistics
@@ -247,7 +248,7 @@ def accept(store: ShardStore, methods: Iterable[str]) -> dict[str, str]:
     if unknown:
         raise ValueError(f"no canary scores of {unknown}; there are {sorted(current)}")
     accepted = read_accepted(store) | {method: current[method] for method in accepted_methods}
-    write_text_atomically(store.root / ACCEPTED, json.dumps(accepted, indent=1, sort_keys=True))
+    write_text_atomically(store.root / ACCEPTED, sealed_json(accepted))
     return {method: current[method] for method in accepted_methods}
 
 

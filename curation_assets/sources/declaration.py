@@ -11,8 +11,10 @@ from typing import Any, Literal, get_origin
 
 import yaml
 
+from curation_assets.core.json_files import read_json
 from curation_assets.core.own_modules import FOLDERS, own_files, use_home
 from curation_assets.core.roles import ROLES
+from curation_assets.core.seal import sealed_json
 from curation_assets.core.settings import (
     PHOTO_PROFILE,
     POOL_NAME,
@@ -47,11 +49,13 @@ from curation_assets.sources.text_columns import COLUMN_OPTIONS
 from curation_assets.stores.atomic import write_text_atomically
 from curation_assets.stores.content_hash import config_sha256
 from curation_assets.stores.home_format import check_format, write_format
+from curation_assets.stores.objects import ObjectChangedError
 from curation_assets.stores.text_format import SUFFIXES, Quoting, Separator, TextFormat
 
 #: Schemas and databases that a catalogue has already, its own name among them: no query could name the pool's views.
 DUCKDB_NAMES = frozenset({"temp", "system", "catalog", "information_schema", "pg_catalog"})
 _OTHER_NAMES = ("_follows", "_releases")  # Dagster's sensor `x_follows_new_shards`, its partitions `x_releases`
+DECLARED = "declared.json"  # in the pool\'s work folder
 _HOST_ENTRY = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+)(:[0-9]{1,5})?")
 
 
@@ -239,14 +243,38 @@ def list_pools(settings: Settings) -> list[str]:
 
 
 def declaration_sha256(settings: Settings, name: str) -> str:
-    """Of all that people wrote about a pool: its declaration, files such as recipes in the folder beside it, and what
-    they added to all pools of the home."""
+    """Of all `declared_files`."""
+    return config_sha256(declared_files(settings, name))
+
+
+def declared_files(settings: Settings, name: str) -> dict[str, str]:
+    """Path below the folder of declarations → sha256, of all that people wrote about a pool: its declaration,
+    files such as recipes in the folder beside it, and what they added to all pools of the home."""
     root = settings.pools_root
     hashes = {}
     for path in [root / f"{name}.yaml", *sorted((root / name).rglob("*.*")), *own_files(root)]:
         with contextlib.suppress(OSError):  # removed meanwhile, or a folder
             hashes[path.relative_to(root).as_posix()] = hashlib.sha256(path.read_bytes()).hexdigest()
-    return config_sha256(hashes)
+    return hashes
+
+
+def remember_declared(settings: Settings, name: str) -> None:
+    """Note `declared_files` as a run reads them."""
+    with contextlib.suppress(ObjectChangedError):  # of a bucket: another machine runs the pool, too
+        write_text_atomically(settings.work(name) / DECLARED, sealed_json(declared_files(settings, name)))
+
+
+def changed_since_run(settings: Settings, name: str) -> list[Path]:
+    """Files that people wrote about a pool and that are not what the last run read. People edit them, so that is no
+    damage; nor is it seen where no run has noted them. Raises DamagedFileError.
+    """
+    path = settings.work(name) / DECLARED
+    if not path.is_file():
+        return []
+    advice = "remove it: the next run writes it again"
+    before, now = read_json(path, dict, advice=advice), declared_files(settings, name)
+    names = sorted(one for one in before.keys() | now.keys() if before.get(one) != now.get(one))
+    return [settings.pools_root / one for one in names]
 
 
 def load_pool(settings: Settings, name: str) -> Pool:

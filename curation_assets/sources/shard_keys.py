@@ -11,13 +11,14 @@ from pathlib import Path
 
 from curation_assets.core.disk import DiskError
 from curation_assets.core.errors import StoreError
+from curation_assets.core.json_files import read_json
+from curation_assets.core.seal import read_sealed_json, sealed_json
 from curation_assets.core.settings import LAST_SHARD, shard_key, shard_number
 from curation_assets.core.table_names import REGISTERED_SHARDS, SAMPLES
 from curation_assets.stores.atomic import fetch, write_text_atomically
 from curation_assets.stores.file_hash import FileState
 from curation_assets.stores.lease import brief_lock
 from curation_assets.stores.objects import ObjectChangedError, ObjectStoreError, object_home
-from curation_assets.stores.seal import read_sealed_json, sealed_json
 from curation_assets.stores.shard_store import UNREADABLE, ShardStore
 from curation_assets.stores.tar_samples import find_tars
 
@@ -66,7 +67,9 @@ class _Written:
 
 
 def _written(pool: str, work: Path) -> _Written:
-    """What was written down; nothing where there is no file yet, or a damaged one: stored tables then tell most."""
+    """What was written down; nothing where there is no file yet. Raises DamagedFileError: by other keys, rows would be
+    looked for in other tars.
+    """
     path = work / KEYS_FILE
     fetch(path)
     try:
@@ -77,7 +80,8 @@ def _written(pool: str, work: Path) -> _Written:
 
 @functools.lru_cache(maxsize=16)
 def _read(pool: str, path: Path, state: FileState) -> _Written:
-    numbers = (read_sealed_json(path) or {}).get("numbers", {})
+    advice = f"`curate verify {pool} --repair` removes it; stored tables then tell which tar has which key"
+    numbers = read_json(path, lambda content: dict(content["numbers"]), advice=advice)
     return _Written(numbers, {shard_key(pool, number): name for name, number in numbers.items()})
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from curation_assets.core.seal import read_sealed_json, sealed_json
 from curation_assets.core.settings import shard_key
 from curation_assets.numeric.identity import SAMPLE_ID, sample_id_of
 from curation_assets.stores.atomic import make_folder, move_into_place, remove_path, remove_stale
@@ -28,7 +29,6 @@ from curation_assets.stores.file_hash import FileState
 from curation_assets.stores.frame_file import FrameFile, in_batches
 from curation_assets.stores.parquet import parquet_schema, read_parquet
 from curation_assets.stores.samples import are_usable, without_denied
-from curation_assets.stores.seal import read_sealed_json, sealed_json
 from curation_assets.stores.temporary import temporary_path
 
 SPLIT_FILE = "split.json"

@@ -17,6 +17,7 @@ from typing import Any
 
 import polars as pl
 
+from curation_assets.core.seal import sealed_line, unsealed
 from curation_assets.stores.atomic import append_line, make_folder, naming_refusals, remove_path, write_text_atomically
 from curation_assets.stores.processes import ProcessName
 
@@ -96,7 +97,7 @@ def attempt(root: Path, asset: str, partition: str | None, run_id: str) -> Itera
 
 
 def _append(path: Path, line: dict[str, Any]) -> None:
-    append_line(path, json.dumps(line), is_own=True)
+    append_line(path, sealed_line(line), is_own=True)
 
 
 def read_attempts(root: Path) -> pl.DataFrame:
@@ -139,16 +140,28 @@ def forget_attempts(root: Path, before: float, in_force: Collection[str]) -> int
             remove_path(path)
         elif len(kept) < len({record["id"] for record in records}):
             modified = path.stat().st_mtime_ns
-            rest = [json.dumps(record) for record in records if record["id"] in kept]
+            rest = [sealed_line(record) for record in records if record["id"] in kept]
             write_text_atomically(path, "\n".join(rest) + "\n")
             os.utime(path, ns=(modified, modified))
     return count
 
 
+def damaged_lines(path: Path) -> int:
+    """Lines of a log that are not what was written; what a kill cut short, at the end, is none."""
+    *lines, _ = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    return sum(_record(line) is None for line in lines)
+
+
+def drop_damaged_lines(path: Path) -> None:
+    """Leave the lines that are what was written: what the others told of an attempt is lost."""
+    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    write_text_atomically(path, "".join(f"{line}\n" for line in lines if _record(line) is not None))
+
+
 def _record(line: str) -> dict[str, Any] | None:
-    """A line of a log; None for one that a kill cut short, or that is damaged."""
+    """A line of a log; None for one that a kill cut short, or that is damaged (`damaged_lines`)."""
     try:
-        record = json.loads(line)
+        record = unsealed(json.loads(line), line.encode())
     except ValueError:
         return None
     return record if isinstance(record, dict) and "id" in record else None

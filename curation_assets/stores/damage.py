@@ -1,9 +1,11 @@
 """A file that is not what was written, and how a reader of recorded hashes names it."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from curation_assets.core.json_files import DamagedFileError, read_json, read_json_lines
 
 NO_FILE = "no file"
 
@@ -31,6 +33,17 @@ class Damage:
 
 #: One file, or a few that belong together.
 Check = Callable[[], Iterable[Damage]]
+
+
+def json_damages(path: Path, kind: str, advice: str, repair: Callable[[], None] | None = None) -> Iterator[Damage]:
+    """A file of JSON, or of lines of it, that cannot be read or is not what was sealed."""
+    read = read_json_lines if path.suffix == ".jsonl" else read_json
+    try:
+        if path.is_file():
+            read(path, lambda content: None, advice="")
+    except DamagedFileError as error:
+        got = first_line(error.__cause__ or error)
+        yield Damage(path, kind, "a file that holds its own sha256", got, advice, (), repair)
 
 
 def first_line(error: BaseException) -> str:

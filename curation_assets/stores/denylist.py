@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import json
 import re
 import secrets
 import unicodedata
@@ -17,6 +16,7 @@ from urllib.parse import urlsplit, urlunsplit
 import polars as pl
 
 from curation_assets.core.json_files import read_json
+from curation_assets.core.seal import sealed_json
 from curation_assets.numeric.identity import sample_id_from
 from curation_assets.stores.atomic import PRIVATE, write_text_atomically
 from curation_assets.stores.file_hash import FileState
@@ -281,7 +281,7 @@ def _content(home: Path) -> dict[str, Any]:
 
 
 def _write(home: Path, content: dict[str, Any]) -> None:
-    write_text_atomically(_path(home), json.dumps(content, indent=1), mode=PRIVATE)  # the salt protects the hashes
+    write_text_atomically(_path(home), sealed_json(content), mode=PRIVATE)  # the salt protects the hashes
 
 
 def _add(

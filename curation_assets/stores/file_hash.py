@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
+from curation_assets.core.seal import read_sealed_json, sealed_json
 from curation_assets.core.settings import cache_root
 from curation_assets.stores.atomic import write_text_atomically
-from curation_assets.stores.seal import read_sealed_json, sealed_json
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
 _GIT_SHA1 = re.compile(r"[0-9a-f]{40}")

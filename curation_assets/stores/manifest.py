@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from curation_assets.core.roles import ModelIdentity
-from curation_assets.stores.seal import UNSEALED
+from curation_assets.core.seal import UNSEALED
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ compare them once in a process while a file is the same, and raise CorruptTableE
 
 import contextlib
 import functools
-import json
 import os
 import re
 import stat
@@ -32,6 +31,7 @@ import polars as pl
 from curation_assets.core.errors import StoreError
 from curation_assets.core.json_files import read_json
 from curation_assets.core.roles import ModelIdentity
+from curation_assets.core.seal import is_sealed, seal_file, seal_now, sealed_json, sealed_text, with_seal
 from curation_assets.core.settings import check_shard_key
 from curation_assets.core.stages import check_reads_forward, stage_position
 from curation_assets.stores.arrow_buffers import repeats_text
@@ -51,7 +51,6 @@ from curation_assets.stores.lease import brief_lock
 from curation_assets.stores.manifest import InputVersion, Manifest, model_records, utc_now
 from curation_assets.stores.objects import MAX_AGE_SECONDS, ObjectChangedError, object_home
 from curation_assets.stores.parquet import parquet_footer, read_parquet, scan_parquet, scan_shards
-from curation_assets.stores.seal import is_sealed, seal_file, seal_now, sealed_text, with_seal
 from curation_assets.stores.temporary import temporary_path
 
 DATA_FILE = "data.parquet"
@@ -263,7 +262,7 @@ class ShardStore:
         """Remember which blocking checks of a table fail, in words; none: that all hold."""
         path = self.root / BLOCKED / asset / f"{partition or WHOLE}.json"
         if sentences:
-            write_text_atomically(path, json.dumps(list(sentences), ensure_ascii=False))
+            write_text_atomically(path, sealed_json(list(sentences)))
         else:
             remove_path(path)
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from curation_assets.core.errors import ModelUnavailableError
+from curation_assets.core.seal import is_sealed
 from curation_assets.engines import addresses, identify_engine, load_engine, pins
 from curation_assets.engines.addresses import WEIGHTS_ROOT, embedded_names, local_folder, pins_of, resolve_address
 from curation_assets.engines.pins import check_weights, damaged_weights, recorded_pins, shipped_hashes
 from curation_assets.stores.file_hash import FileState
-from curation_assets.stores.seal import is_sealed
 from curation_assets.stores.shard_store import ShardStore
 from tests.support.tiny_models import profile_of
 

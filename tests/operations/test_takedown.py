@@ -30,6 +30,7 @@ from typer.testing import CliRunner
 
 from curation_assets.audit.why import explain
 from curation_assets.cli import app
+from curation_assets.core.json_files import read_json
 from curation_assets.core.settings import Settings, load_settings
 from curation_assets.defs.launch import prepare_instance, run_pool
 from curation_assets.defs.takedown import take_down
@@ -393,7 +394,7 @@ def test_subsets_obey_before_anything_is_purged_and_exports_are_flagged(tmp_path
     assert certificate["exports_flagged"] == [{"folder": str(exported), "samples": 1}]
     assert json.loads((exported / EXPORT_FLAG).read_text())["sample_ids"] == [kept[0]]
     assert (np.load(exported / "subset.npy") == contents).all()
-    assert json.loads(path.read_text()) == certificate
+    assert read_json(path, dict, advice="") == certificate
 
 
 def test_what_no_table_makes_again_is_purged_too(tmp_path: Path) -> None:

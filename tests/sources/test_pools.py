@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from curation_assets.cli import app
 from curation_assets.core import settings as settings_module
+from curation_assets.core.json_files import DamagedFileError
 from curation_assets.core.settings import Settings, load_settings
 from curation_assets.numeric.identity import sample_id_of
 from curation_assets.sources.declaration import Pool, add_pool, add_world_pool, list_pools, load_pool, save_pool
@@ -258,7 +259,10 @@ def test_a_tar_that_comes_later_moves_no_other(
     record = settings.work("p") / KEYS_FILE
     damaged = record.read_bytes().replace(b"numbers", b"numberz")
     record.write_bytes(damaged)
-    assert _keys(settings).items() >= first.items(), "the tables tell, and what was damaged is written again"
+    with pytest.raises(DamagedFileError, match="curate verify p --repair"):
+        _keys(settings)
+    record.unlink()  # as that does
+    assert _keys(settings).items() >= first.items(), "the tables tell"
     for name in first:  # tars that are away for a while come back to their keys
         (source / f"{name}.tar").rename(tmp_path / f"{name}.tar")
     _deliver(source, "again-0", "again-1")

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from curation_assets.core.json_files import read_json
+from curation_assets.core.seal import sealed_json
 from curation_assets.numeric.identity import UID_DTYPE, packed_uids
 from curation_assets.numeric.sorting import stretches
 from curation_assets.outputs.exports.credits import CREDITS
@@ -77,9 +78,9 @@ def take_out(home: Path, folder: Path) -> list[str]:
             "is_certain": True,
             "is_taken_out": False,
         }
-        write_text_atomically(folder / EXPORT_FLAG, json.dumps(flag, indent=1))
+        write_text_atomically(folder / EXPORT_FLAG, sealed_json(flag))
         _rewrite(folder, manifest, ids, flag)
-        write_text_atomically(folder / EXPORT_FLAG, json.dumps({**flag, "is_taken_out": True}, indent=1))
+        write_text_atomically(folder / EXPORT_FLAG, sealed_json({**flag, "is_taken_out": True}))
         for record in recorded_exports(home):
             if Path(record.folder).resolve() == folder:
                 digest = sha256_now(folder / MANIFEST)

@@ -15,6 +15,7 @@ import polars as pl
 
 from curation_assets.core.json_files import DamagedFileError, read_json
 from curation_assets.core.plain_json import plain
+from curation_assets.core.seal import sealed_json
 from curation_assets.core.settings import check_shard_key, shard_number
 from curation_assets.core.validation import Number, Switch, Whole, checked, setting
 from curation_assets.core.version import __version__
@@ -48,7 +49,6 @@ from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.images import MIB, ImageLimits, tar_index
 from curation_assets.stores.parquet import read_parquet
 from curation_assets.stores.provenance import FETCHED
-from curation_assets.stores.seal import sealed_json
 from curation_assets.stores.tar_writing import rewrite_tar
 from curation_assets.stores.temporary import temporary_path
 from curation_assets.stores.url_safety import UrlRefused, vet_url

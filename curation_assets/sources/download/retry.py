@@ -13,6 +13,7 @@ from typing import Any
 import polars as pl
 
 from curation_assets.core.json_files import read_json
+from curation_assets.core.seal import sealed_json
 from curation_assets.core.settings import shard_number
 from curation_assets.sources.download.download import RECEIPT_FILE, REPAIR, read_refused, write_receipt
 from curation_assets.sources.download.fetch_shard import MAX_ROWS
@@ -27,7 +28,7 @@ Fetch = Callable[..., pl.DataFrame]
 
 def request_retry(out_dir: Path, shard_key: str, sample_ids: Collection[str]) -> None:
     """Ask the next `download_with_retries` of a shard to fetch these rows again, those of them that failed."""
-    write_text_atomically(_request(out_dir, shard_key), json.dumps(sorted(sample_ids)))
+    write_text_atomically(_request(out_dir, shard_key), sealed_json(sorted(sample_ids)))
 
 
 def download_with_retries(

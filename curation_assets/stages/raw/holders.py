@@ -6,10 +6,12 @@ from pathlib import Path
 
 import polars as pl
 
+from curation_assets.core.seal import SEAL_LINE, sealed_text
 from curation_assets.core.table_names import REGISTERED_SHARDS, SAMPLES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.holder import SAMPLE_SCHEMA, Holder, Left, Takedown, files_in
 from curation_assets.flow.table import Table
+from curation_assets.numeric.identity import sample_id_from
 from curation_assets.sources.download.download import take_down_downloads
 from curation_assets.sources.kinds.webdataset import takedown_marker
 from curation_assets.sources.shards import DOWNLOADS_FOLDER, requested_rows
@@ -167,8 +169,8 @@ def _purge_tar(ctx: PoolContext, shard: str, takedown: Takedown) -> None:
         takedown.remaining_sources.append(str(tar))
     marker = takedown_marker(ctx.pool, shard, ctx.settings)
     before = marker.read_text(encoding="utf-8").splitlines() if marker.is_file() else []
-    ids = sorted({*before, *samples["sample_id"]})
-    write_text_atomically(marker, "".join(f"{sample_id}\n" for sample_id in ids))
+    ids = sorted({*filter(sample_id_from, before), *samples["sample_id"]})
+    write_text_atomically(marker, sealed_text("".join(f"{sample_id}\n" for sample_id in ids) + SEAL_LINE))
 
 
 def _is_whole(tar: Path) -> bool:

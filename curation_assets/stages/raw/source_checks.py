@@ -7,18 +7,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from curation_assets.core.json_files import DamagedFileError
+from curation_assets.core.seal import is_sealed, read_sealed_json, seal_now, sealed_json
 from curation_assets.core.table_names import DOWNLOADS, REGISTERED_SHARDS
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Table
+from curation_assets.numeric.identity import sample_id_from
 from curation_assets.sources.download.download import RECEIPT_FILE
-from curation_assets.sources.kinds.webdataset import source_files
+from curation_assets.sources.kinds.webdataset import source_files, takedown_marker
 from curation_assets.sources.shards import DOWNLOADS_FOLDER
 from curation_assets.sources.split import SPLIT_FILE
 from curation_assets.stages.raw.takedown_sources import registered_config_hash
 from curation_assets.stores.atomic import remove_path, write_text_atomically
 from curation_assets.stores.damage import NO_FILE, Check, Damage, first_line
 from curation_assets.stores.file_hash import sha256_now
-from curation_assets.stores.seal import is_sealed, read_sealed_json, seal_now, sealed_json
 from curation_assets.stores.shard_store import CorruptTableError
 
 SOURCE_ADVICE = (
@@ -31,6 +33,8 @@ def source_checks(ctx: PoolContext, tables: Mapping[str, Table]) -> Iterator[Che
     if ctx.pool.source_kind.has_own_tars:
         try:
             present = set(ctx.shards())
+        except DamagedFileError:  # the numbers of its tars: named with the other records
+            return
         except (OSError, ValueError) as error:
             source = ctx.pool.source_path(ctx.settings)
             damage = Damage(source, "source", "a folder of tars", first_line(error), SOURCE_ADVICE)
@@ -56,6 +60,12 @@ def _cache_damage(cache: Path) -> Iterator[Damage]:
 def _tar_damages(ctx: PoolContext, table: Table, shard: str) -> Iterator[Damage]:
     cache = ctx.store.root / "source" / f"{shard}.sha256.json"
     yield from _cache_damage(cache)
+    marker = takedown_marker(ctx.pool, shard, ctx.settings)
+    if marker.is_file() and not _is_list_of_ids(marker.read_bytes()):
+        advice = "curate verify --repair removes it: the shard is registered again, by the denylist"
+        whole = "ids, and their sha256"
+        yield Damage(marker, "record", whole, "other bytes", advice, (REGISTERED_SHARDS,), marker.unlink)
+        return
     files = source_files(ctx.pool, shard, ctx.settings)
     if not files:
         return
@@ -74,6 +84,11 @@ def _tar_damages(ctx: PoolContext, table: Table, shard: str) -> Iterator[Damage]
     for path in changed or files[: manifest is not None]:
         expected = remembered[path.name] if changed else "what was registered"
         yield Damage(path, "source", expected, got[path.name], SOURCE_ADVICE)
+
+
+def _is_list_of_ids(data: bytes) -> bool:
+    """Whether a note of samples taken down is as it was written; one of a version before has no seal."""
+    return is_sealed(data) or all(sample_id_from(line.decode("utf-8", "replace")) for line in data.splitlines())
 
 
 def _remembered_files(cache: Path) -> Mapping[str, Any]:

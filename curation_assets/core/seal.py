@@ -1,19 +1,24 @@
 """Files that hold their own sha256, so that a file and its hash are written in one step and no bit can change unseen.
 
 The seal is the 64 hex digits after the last `"seal": "` of a file: the sha256 of its bytes with zeros for these digits.
-In a table it stands in the manifest of the Parquet footer, in JSON files it is a field (docs/decisions/0028).
+In a table it stands in the manifest of the Parquet footer, in JSON files, and in each line of a file of JSON lines, it
+is a field (docs/decisions/0028).
 """
 
 import hashlib
 import json
 import mmap
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 FIELD = "seal"
+LISTED = "listed"
 _MARK = b'"seal": "'
 UNSEALED = "0" * 64
+SEAL_LINE = f'"{FIELD}": "{UNSEALED}"\n'  # of a text that is no JSON
+_IS_SHA256 = re.compile("[0-9a-f]{64}")
 
 
 def seal_file(path: Path) -> str:
@@ -43,9 +48,36 @@ def with_seal(text: str, seal: str) -> str:
     return f"{before}{mark}{seal}{after[len(UNSEALED) :]}"
 
 
-def sealed_json(content: Mapping[str, Any]) -> str:
-    """JSON, indented and sorted, with a seal."""
-    return sealed_text(json.dumps({**content, FIELD: UNSEALED}, indent=1, sort_keys=True, ensure_ascii=False))
+def sealed_json(content: Mapping[str, Any] | list[Any]) -> str:
+    """JSON, indented and sorted, with a seal; a list becomes the one field of an object."""
+    fields = {LISTED: content} if isinstance(content, list) else content
+    return sealed_text(json.dumps({**fields, FIELD: UNSEALED}, indent=1, sort_keys=True, ensure_ascii=False))
+
+
+def sealed_line(content: Mapping[str, Any]) -> str:
+    """One line of JSON, with a seal."""
+    return sealed_text(json.dumps({**content, FIELD: UNSEALED}))
+
+
+def unsealed(content: Any, data: bytes) -> Any:
+    """What `sealed_json` or `sealed_line` was given, of the JSON that `data` holds; without a seal, as it is: a version
+    before wrote it. Raises ValueError where the seal is not that of the bytes.
+    """
+    if not isinstance(content, dict):
+        return content
+    names = [name for name in content if _is_nearly_the_field(name) and _IS_SHA256.fullmatch(str(content[name]))]
+    if FIELD not in content and not names:
+        return content
+    if not is_sealed(data):
+        got = _digest(data, at) if (at := _position(data)) >= 0 else "none"
+        raise ValueError(f"its bytes are not those that were written: expected sha256 {content.get(FIELD)}, got {got}")
+    del content[FIELD]
+    return content[LISTED] if content.keys() == {LISTED} else content
+
+
+def _is_nearly_the_field(name: str) -> bool:
+    """With one letter changed: a file that was damaged there is none without a seal."""
+    return len(name) == len(FIELD) and sum(a != b for a, b in zip(name, FIELD, strict=True)) == 1
 
 
 def read_sealed_json(path: Path) -> dict[str, Any] | None:
