@@ -16,6 +16,7 @@ FAILED = (errno.EIO, errno.EMFILE, errno.ENFILE)  # the disk, or this process, w
 #: SQLite's codes (the last byte of its extended ones) for a full and a read-only disk, and for what either may cause.
 _SQLITE_FULL, _SQLITE_READONLY, _SQLITE_UNCLEAR = 13, 8, (10, 14)
 _SQLITE_DAMAGED = (11, 26)  # malformed; no database
+_SQLITE_BUSY = (5, 6, 15)  # busy; locked; of two that open a log at once, one begins again
 NO_ROOM = 1_000_000  # bytes: less is a full disk where the error is unclear
 #: What libraries put the system's words for an error into; numpy says how much it wrote.
 _FULL_WORDS = re.compile(
@@ -74,6 +75,11 @@ def damaged_database(error: BaseException, dagster_home: Path) -> str | None:
 def is_damage(error: sqlite3.Error) -> bool:
     """Whether SQLite says that the file is malformed, or no database."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in _SQLITE_DAMAGED
+
+
+def is_busy(error: sqlite3.Error) -> bool:
+    """Whether another process or connection is in the way, as SQLite says, and may be gone at the next try."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in _SQLITE_BUSY
 
 
 def is_database(path: Path) -> bool:

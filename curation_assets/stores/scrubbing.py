@@ -6,20 +6,29 @@ contains it is another sample's. In Dagster's SQLite databases and in logs, wher
 
 import csv
 import hashlib
-import io
 import json
+import logging
 import sqlite3
 import tarfile
-from collections.abc import Collection, Iterable
+import time
+from collections.abc import Callable, Collection, Iterable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import polars as pl
 
+from curation_assets.core.disk import is_busy, is_damage
+from curation_assets.core.errors import StoreError
 from curation_assets.stores.atomic import replacing
 from curation_assets.stores.parquet import read_parquet
 
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+BUSY_SECONDS = 600.0  # how long a database that others use is waited for
+TRY_SECONDS = 2.0  # of one try: before the first line, and between two
 HASHES = ("image_sha256", "original_sha256")  # of a sample's image, as stored and as downloaded
 MIN_TEXT = 8  # shorter texts are looked for as whole values only: "a dog" is part of many texts
 GONE = "[taken down]"
@@ -41,6 +50,12 @@ def forms_of(text: str) -> list[str]:
 def is_database(path: Path) -> bool:
     """Whether a file is SQLite's by its name. Dagster's events that belong to no run lie in a file called `.db`."""
     return path.name.endswith(DATABASES)
+
+
+def is_part_of_database(path: Path) -> bool:
+    """Whether a file is one that SQLite keeps beside a database while it is used."""
+    name, _, part = path.name.rpartition("-")
+    return part in ("wal", "shm", "journal") and is_database(path.with_name(name))
 
 
 def scrub(path: Path, texts: Collection[str]) -> bool:
@@ -103,25 +118,90 @@ def _scrub_parquet(path: Path, texts: Collection[str]) -> None:
             kept.write_parquet(temporary, compression="zstd")
 
 
-def _scrub_database(path: Path, forms: list[str]) -> None:
-    """Replace in every text of every row, then rewrite the file: SQLite leaves the bytes of old rows in free pages."""
-    with closing(sqlite3.connect(path, timeout=60)) as connection:
-        names = connection.execute("select name from sqlite_master where type = 'table' and name not like 'sqlite_%'")
-        changed = 0
-        for (table,) in names.fetchall():
-            quoted = _quoted(table)
-            columns = [row[1] for row in connection.execute(f"pragma table_info({quoted})")]
-            for column in map(_quoted, columns):
-                for form in forms:
-                    changed += connection.execute(
-                        f"update {quoted} set {column} = replace({column}, ?, ?) "
-                        f"where typeof({column}) = 'text' and instr({column}, ?) > 0",
-                        (form, GONE, form),
-                    ).rowcount
-        connection.commit()
-        if changed or any(form.encode() in path.read_bytes() for form in forms):
+def _scrub_database(path: Path, forms: Collection[str]) -> None:
+    """Replace in every text of every row; rewrite the file where that leaves bytes of old rows in free pages."""
+
+    def replace(connection: sqlite3.Connection) -> None:
+        connection.execute("pragma secure_delete = on")
+        if found := _forms_in_rows(connection, forms):
+            connection.execute("begin immediate")
+            for table, columns in _tables(connection):
+                for column in columns:
+                    for form in found:
+                        connection.execute(
+                            f"update {table} set {column} = replace({column}, ?, ?) "
+                            f"where typeof({column}) = 'text' and instr({column}, ?) > 0",
+                            (form, GONE, form),
+                        )
+            connection.execute("commit")
+        data = _bytes_of(connection)
+        if any(form.encode() in data for form in forms):
             connection.execute("vacuum")
-        connection.execute("pragma wal_checkpoint(truncate)")
+        _empty_log(connection)
+
+    _with_database(path, replace)
+
+
+class _BusyError(Exception):
+    """Somebody reads an older state of a database."""
+
+
+def _with_database(path: Path, act: Callable[[sqlite3.Connection], T]) -> T:
+    """What `act` gives of an SQLite file, once no other process is in its way; it may be called again.
+
+    Only SQLite opens such a file and those beside it: who reads one as bytes and closes it takes all locks that this
+    process has on it, and another process may then remove the log that connections of ours work on. Raises StoreError
+    where it stays busy, sqlite3.DatabaseError.
+    """
+    ends, is_named = time.monotonic() + BUSY_SECONDS, False
+    while True:
+        try:
+            uri = f"{path.absolute().as_uri()}?mode=rw"  # one that is gone stays so
+            with closing(sqlite3.connect(uri, uri=True, timeout=TRY_SECONDS, isolation_level=None)) as connection:
+                return act(connection)
+        except (_BusyError, sqlite3.OperationalError) as error:
+            if isinstance(error, sqlite3.OperationalError) and not is_busy(error):
+                raise
+            if time.monotonic() > ends:
+                raise StoreError(
+                    f"{path} was in use by another process for {BUSY_SECONDS:g} s; end it (`fuser {path}` names it), "
+                    "and run the same command again"
+                ) from error
+        if not is_named:
+            logger.warning("waits for %s, which another process uses", path)
+            is_named = True
+        time.sleep(TRY_SECONDS / 10)
+
+
+def _empty_log(connection: sqlite3.Connection) -> None:
+    """Bring what the log beside a database has into it, and cut it to nothing: it has older states of rows."""
+    [is_busy, *_] = connection.execute("pragma wal_checkpoint(truncate)").fetchone()
+    if is_busy:
+        raise _BusyError
+
+
+def _bytes_of(connection: sqlite3.Connection) -> bytes:
+    """Of all pages, free ones too."""
+    [page_count] = connection.execute("pragma page_count").fetchone()
+    return connection.serialize() if page_count else b""
+
+
+def _tables(connection: sqlite3.Connection) -> list[tuple[str, list[str]]]:
+    """Tables with their columns, quoted."""
+    named = "select name from sqlite_master where type = 'table' and name not like 'sqlite_%' and sql is not null"
+    names = [_quoted(name) for (name,) in connection.execute(named)]
+    return [(name, [_quoted(row[1]) for row in connection.execute(f"pragma table_info({name})")]) for name in names]
+
+
+def _forms_in_rows(connection: sqlite3.Connection, forms: Collection[str]) -> set[str]:
+    """Which of the forms the values of rows hold, also where a value is spread over pages."""
+    found = set()
+    for table, columns in _tables(connection):
+        holds = " or ".join(f"instr(cast({column} as blob), ?1)" for column in columns) or "0"
+        for form in forms:
+            if connection.execute(f"select 1 from {table} where {holds} limit 1", (form.encode(),)).fetchone():
+                found.add(form)
+    return found
 
 
 def _quoted(name: str) -> str:
@@ -155,10 +235,18 @@ class Needles:
             if path.suffix in TABLES:
                 return values_in(path) & self.texts
             if is_database(path):
-                return self._in_bytes(_sqlite_bytes(path))
-        except (pl.exceptions.PolarsError, tarfile.TarError, sqlite3.DatabaseError, ValueError):
+                return _with_database(path, self._in_database)
+            if is_part_of_database(path):
+                return set()  # searched with it
+            return self._in_bytes(path.read_bytes())
+        except (pl.exceptions.PolarsError, tarfile.TarError, sqlite3.DatabaseError, ValueError) as error:
+            if isinstance(error, sqlite3.DatabaseError) and not is_damage(error):
+                if not path.exists():
+                    return set()
+                raise
             return self._in_bytes(data := path.read_bytes()) | ({UNREAD} if data else set())
-        return self._in_bytes(path.read_bytes())
+        except FileNotFoundError:  # a log, or a file of a run, that was removed meanwhile
+            return set()
 
     def _in_parquet(self, path: Path) -> set[str]:
         frame = read_parquet(path)
@@ -188,17 +276,15 @@ class Needles:
                     matches |= {text for text in self.texts if text.encode() == data} | self._in_bytes(data)
         return matches
 
+    def _in_database(self, connection: sqlite3.Connection) -> set[str]:
+        """By the rows, and by the bytes, in which deleted rows linger."""
+        _empty_log(connection)
+        forms = {form: text for text in self.texts if len(text) >= MIN_TEXT for form in forms_of(text)}
+        return self._in_bytes(_bytes_of(connection)) | {forms[form] for form in _forms_in_rows(connection, forms)}
+
     def _in_bytes(self, data: bytes) -> set[str]:
         return {
             text
             for text in self.texts
             if len(text) >= MIN_TEXT and any(form.encode() in data for form in forms_of(text))
         }
-
-
-def _sqlite_bytes(path: Path) -> bytes:
-    """The texts of a database's rows, and its raw bytes, in which deleted rows linger."""
-    buffer = io.BytesIO(path.read_bytes())
-    with sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True) as connection:
-        text = "\n".join(line for line in connection.iterdump())
-    return buffer.getvalue() + text.encode("utf-8", "surrogateescape")
