@@ -28,7 +28,8 @@ from rich.text import Text
 
 from curation_assets.cli.commands import takes_home
 from curation_assets.core.disk import damaged_database, refused_write
-from curation_assets.core.errors import EXPECTED_ERRORS
+from curation_assets.core.errors import EXPECTED_ERRORS, first_line
+from curation_assets.core.memory import refused_memory
 from curation_assets.core.plain_json import plain
 from curation_assets.core.visible import Terminal, visible
 
@@ -227,14 +228,18 @@ def errors_as_sentences() -> Iterator[None]:
     except KeyboardInterrupt:
         _end_children()
         notice(_stop_notice)
-        raise typer.Exit(128 + came()) from None
+        raise typer.Exit(128 + (came() or signal.SIGINT)) from None
     except Exception as error:  # nobody above would do better: this is the last place before Python's own traceback
-        sentence = refused_write(error, _home or Path.cwd()) or _damage(error)
+        sentence = refused_write(error, _home or Path.cwd()) or refused_memory(error) or _damage(error)
         if sentence is not None or isinstance(error, EXPECTED_ERRORS):
             fail(sentence or str(error))
             raise typer.Exit(1) from error
+        if number := came():  # native code makes an error of its own of Ctrl+C
+            _end_children()
+            notice(_stop_notice)
+            raise typer.Exit(128 + number) from None
         path = write_traceback(error)
-        fail(f"unexpected {type(error).__name__}: {_first_line(error)}; this is a bug: please report it with {path}")
+        fail(f"unexpected {type(error).__name__}: {first_line(error)}; this is a bug: please report it with {path}")
         raise typer.Exit(UNEXPECTED) from error
     finally:
         stack.close()
@@ -243,10 +248,6 @@ def errors_as_sentences() -> Iterator[None]:
 def _damage(error: Exception) -> str | None:
     folder = os.environ.get("DAGSTER_HOME") or (_home and _home / "dagster")
     return damaged_database(error, Path(folder)) if folder else None
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or "without a message").splitlines()[0]
 
 
 def write_traceback(error: Exception) -> Path:
@@ -265,22 +266,22 @@ def write_traceback(error: Exception) -> Path:
 
 
 @contextlib.contextmanager
-def _stop_signals() -> Iterator[Callable[[], int]]:
-    """SIGTERM interrupts as Ctrl+C does. Yields a function: which of the two came (SIGINT where nothing tells).
+def _stop_signals() -> Iterator[Callable[[], int | None]]:
+    """SIGTERM interrupts as Ctrl+C does. Yields a function: which of the two came (None where nothing tells).
 
     Libraries (Dagster) put handlers of their own in our place, so the number is read from the wakeup descriptor.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield lambda: signal.SIGINT
+        yield lambda: None
         return
     reader, writer = socket.socketpair()
     for end in (reader, writer):
         end.setblocking(False)
 
-    def came() -> int:
+    def came() -> int | None:
         with contextlib.suppress(BlockingIOError):
-            return next((n for n in reader.recv(64) if n in (signal.SIGINT, signal.SIGTERM)), signal.SIGINT)
-        return signal.SIGINT
+            return next((n for n in reader.recv(64) if n in (signal.SIGINT, signal.SIGTERM)), None)
+        return None
 
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     wakeup = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)

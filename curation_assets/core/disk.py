@@ -37,7 +37,7 @@ def refused_write(error: BaseException, place: Path) -> str | None:
 
     `place`: what was written, or the folder that it lies in, where the error does not name it.
     """
-    for one in _behind(error):
+    for one in behind(error):
         if isinstance(one, DiskError):
             return str(one)
         named = (one.filename2 or one.filename) if isinstance(one, OSError) else None  # 2: where to, of two
@@ -62,7 +62,7 @@ def damaged_database(error: BaseException, dagster_home: Path) -> str | None:
 
     The error does not name the file: they are looked at.
     """
-    if not any(isinstance(one, sqlite3.Error) and is_damage(one) for one in _behind(error)):
+    if not any(isinstance(one, sqlite3.Error) and is_damage(one) for one in behind(error)):
         return None
     found = sorted(path for path in dagster_home.rglob("*.db") if not is_database(path))
     named = ", ".join(map(str, found)) or f"a database below {dagster_home}"
@@ -134,7 +134,7 @@ def _existing(path: Path) -> Path:
     return next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.exists())
 
 
-def _behind(error: BaseException) -> Iterator[BaseException]:
+def behind(error: BaseException) -> Iterator[BaseException]:
     """The error, its causes and contexts, and those of a group, each once."""
     waiting, seen = [error], set[int]()
     while waiting:

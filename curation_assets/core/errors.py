@@ -22,4 +22,9 @@ def install_extra(extra: str) -> str:
     return f"pip install 'curation_assets[{extra}]'"
 
 
+def first_line(error: BaseException) -> str:
+    """What an error says, short; its type where it says nothing."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+
+
 EXPECTED_ERRORS = (ExpectedError, ValueError, OSError)

@@ -25,6 +25,7 @@ from curation_assets.core.settings import Settings, resource_path
 from curation_assets.defs.launch import prepare_instance
 from curation_assets.foreign.dagster_processes import Ui, with_ui
 from curation_assets.sources.declaration import declaration_sha256, list_pools
+from curation_assets.stores.lease import serving
 
 logger = logging.getLogger(__name__)
 
@@ -67,10 +68,11 @@ def serve(
 ) -> None:
     """UI on 127.0.0.1 and daemon, with one code server for both, until SIGINT or SIGTERM. Port 0 takes a free one.
 
-    `on_ready` receives the URL once it answers. Raises OSError for a port in use, ValueError as `guarded`,
-    DaemonEndedError where the daemon ends by itself.
+    `on_ready` receives the URL once it answers. Raises OSError for a port in use, PoolHeldError where another one
+    serves the same instance, ValueError as `guarded`, DaemonEndedError where the daemon ends by itself.
     """
     with contextlib.ExitStack() as stack:
+        stack.enter_context(serving(settings.dagster_home, f"curate ui --port {port}"))
         listener = stack.enter_context(listening(port))
         instance = stack.enter_context(prepare_instance(settings))
         loaded = declarations(settings)  # before the code server reads them: what is edited meanwhile is loaded anew

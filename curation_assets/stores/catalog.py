@@ -28,6 +28,7 @@ _HOME = r"""coalesce(
     nullif(regexp_extract(current_setting('temp_directory'), '^(.*/)catalog\.duckdb\.tmp$', 1), ''),
     error('this connection does not show where the catalogue lies; first: set variable curation_home = ITS FOLDER')
 )"""
+INTERRUPTED = "Query interrupted"  # what DuckDB makes of Ctrl+C, as a RuntimeError
 _HOME_MACRO = f"create macro main.curation_home() as {ESCAPED_SQL.format(path=_HOME)}"
 
 
@@ -130,7 +131,7 @@ def open_pool(
     """An in-memory connection with a view `<stage>.<name>` per asset (`signals.clip_score`), for SQL models.
 
     `assets`: None for all that are stored. `shards`: of assets with shards only these. Raises MissingTableError for
-    one that is not.
+    one that is not, and KeyboardInterrupt where Ctrl+C comes while DuckDB works.
     """
     name = f"pool_{next(_NUMBERS)}"
     with _instance(threads, os.getpid()).cursor() as connection:
@@ -145,6 +146,10 @@ def open_pool(
                 source = read_table_sql(store, asset, shards)
                 connection.execute(f'create view "{stage}"."{table}" as select * from {source}')
             yield connection
+        except RuntimeError as error:
+            if str(error) == INTERRUPTED:
+                raise KeyboardInterrupt from error
+            raise
         finally:
             connection.execute(f"use memory; detach {name}")
 

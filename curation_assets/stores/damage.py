@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from curation_assets.core.errors import first_line
 from curation_assets.core.json_files import DamagedFileError, read_json, read_json_lines
 
 NO_FILE = "no file"
@@ -44,8 +45,3 @@ def json_damages(path: Path, kind: str, advice: str, repair: Callable[[], None] 
     except DamagedFileError as error:
         got = first_line(error.__cause__ or error)
         yield Damage(path, kind, "a file that holds its own sha256", got, advice, (), repair)
-
-
-def first_line(error: BaseException) -> str:
-    """What a reader raised, short."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]

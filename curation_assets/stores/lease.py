@@ -26,6 +26,7 @@ from curation_assets.stores.processes import ProcessName
 
 LEASE = ".lease"  # of a command: run, refit, takedown, retry; shared by runs of shards
 WRITING = ".writing"  # shared by whatever writes tables, alone for what removes or rewrites what others made
+SERVING = ".serving"  # of the UI and the daemon, in the folder of Dagster's instance
 POLL_SECONDS = 0.5
 NAMING_SECONDS = 3.0  # a holder writes its name right after it has the lock
 NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
@@ -102,6 +103,18 @@ def filling_folder(folder: Path, command: str, *, on_notice: Notice) -> Iterator
             yield
         finally:
             path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def serving(instance: Path, command: str) -> Iterator[None]:
+    """While inside, no other command serves the UI and the daemon of Dagster's instance in this folder: two daemons
+    would follow each sensor twice. Raises PoolHeldError where one does.
+    """
+    what, advice = f"the UI and the daemon of {instance}", "open the address that it printed, or end it first"
+    with _locked(
+        instance / SERVING, what, command, shared=False, on_notice=lambda sentence: None, wait=False, advice=advice
+    ):
+        yield
 
 
 @contextlib.contextmanager

@@ -136,7 +136,10 @@ def _views_in(query: str, stores: Mapping[str, ShardStore]) -> list[tuple[str, s
     """(pool, asset) of the tables that a query reads. Raises QueryError for anything but a SELECT over such tables."""
     with duckdb.connect() as connection:
         [(text,)] = connection.execute("select json_serialize_sql(?::varchar)", [query]).fetchall()
-        parsed = json.loads(text)
+        try:
+            parsed = json.loads(text)
+        except RecursionError:
+            raise QueryError("the query has expressions inside expressions, hundreds deep; ask for less") from None
         if parsed["error"] or len(parsed["statements"]) != 1:
             reason = parsed.get("error_message", "got several statements")
             raise QueryError(f"{_ONLY_SELECT}; {reason}")
@@ -175,9 +178,9 @@ def _asset_of(path: Sequence[str], stores: Mapping[str, ShardStore]) -> tuple[st
 
 
 def _nodes(value: Any) -> Iterator[dict[str, Any]]:
-    if isinstance(value, dict):
-        yield value
-        value = list(value.values())
-    if isinstance(value, list):
-        for part in value:
-            yield from _nodes(part)
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, dict):
+            yield one
+        waiting += one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()

@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,8 +10,10 @@ from urllib.parse import urlsplit
 
 import pytest
 import websockets.sync.client
+from typer.testing import CliRunner
 from websockets.exceptions import InvalidStatus
 
+from curation_assets.cli import app
 from curation_assets.core.settings import load_settings
 from curation_assets.defs.webserver import guarded
 from curation_assets.sources.declaration import add_pool
@@ -94,6 +97,17 @@ def test_ui_and_daemon_work_behind_it(address: str) -> None:
             return
         time.sleep(2)
     pytest.fail(f"after four minutes: {loaded}, healthy daemons {sorted(healthy)}")
+
+
+def test_a_second_one_on_the_same_home_says_so_and_leaves(
+    address: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each had a daemon of its own, and both followed the sensors."""
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    run = CliRunner().invoke(app, ["ui", "--port", "0", "--home", str(home)])
+    assert run.exit_code == 1, run.output
+    assert re.search(r"`curate ui --port 0` \(pid \d+ .*holds the UI and the daemon of .*end it first", run.output)
+    assert _request(address, "GET", "/server_info")[0] == 200
 
 
 def _pools(address: str) -> set[str]:

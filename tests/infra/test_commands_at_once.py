@@ -14,16 +14,7 @@ from tests.support.lineage_pools import webdataset_pool
 
 pytestmark = [pytest.mark.infra, pytest.mark.slow]
 PAIRS = 20
-RAW = [
-    "--table",
-    "raw/registered_shards",
-    "--table",
-    "raw/downloads",
-    "--table",
-    "raw/samples",
-    "--table",
-    "raw/provenance",
-]
+RAW = [f"--table=raw/{name}" for name in ("registered_shards", "downloads", "samples", "provenance")]
 RUN = ["run", "second", *RAW]
 #: What goes on beside a takedown of pool `first`, in turn.
 BESIDE = (RUN, RUN, ["takedown", "apply", "--pool", "second"], ["verify", "second"])
