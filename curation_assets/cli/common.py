@@ -269,19 +269,29 @@ def write_traceback(error: Exception) -> Path:
 def _stop_signals() -> Iterator[Callable[[], int | None]]:
     """SIGTERM interrupts as Ctrl+C does. Yields a function: which of the two came (None where nothing tells).
 
-    Libraries (Dagster) put handlers of their own in our place, so the number is read from the wakeup descriptor.
+    Libraries (Dagster) put handlers of their own in our place, so the number is read from the wakeup descriptor, by a
+    thread: no handler runs while DuckDB works, which has to be told.
     """
     if threading.current_thread() is not threading.main_thread():
         yield lambda: None
         return
     reader, writer = socket.socketpair()
-    for end in (reader, writer):
-        end.setblocking(False)
+    writer.setblocking(False)
+    numbers: list[int] = []
+
+    def watch() -> None:
+        while received := reader.recv(1):
+            if received[0] in (signal.SIGINT, signal.SIGTERM):
+                numbers.append(received[0])
+                if (catalog := sys.modules.get("curation_assets.stores.catalog")) is not None:
+                    catalog.interrupt_queries()
 
     def came() -> int | None:
-        with contextlib.suppress(BlockingIOError):
-            return next((n for n in reader.recv(64) if n in (signal.SIGINT, signal.SIGTERM)), None)
-        return None
+        time.sleep(0.05)  # for the thread
+        return next(iter(numbers), None)
+
+    watcher = threading.Thread(target=watch, name="signals", daemon=True)
+    watcher.start()
 
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     wakeup = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
@@ -290,8 +300,9 @@ def _stop_signals() -> Iterator[Callable[[], int | None]]:
     finally:
         signal.set_wakeup_fd(wakeup)
         signal.signal(signal.SIGTERM, before)
-        reader.close()
         writer.close()
+        watcher.join()
+        reader.close()
 
 
 def _end_children() -> None:

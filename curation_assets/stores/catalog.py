@@ -1,5 +1,6 @@
 """DuckDB's view of the tables: one catalogue file over all pools, and in-memory connections over one."""
 
+import contextlib
 import functools
 import itertools
 import logging
@@ -28,7 +29,7 @@ _HOME = r"""coalesce(
     nullif(regexp_extract(current_setting('temp_directory'), '^(.*/)catalog\.duckdb\.tmp$', 1), ''),
     error('this connection does not show where the catalogue lies; first: set variable curation_home = ITS FOLDER')
 )"""
-INTERRUPTED = "Query interrupted"  # what DuckDB makes of Ctrl+C, as a RuntimeError
+_INTERRUPTED = "Query interrupted"  # what DuckDB makes of a signal that it sees by itself, as a RuntimeError
 _HOME_MACRO = f"create macro main.curation_home() as {ESCAPED_SQL.format(path=_HOME)}"
 
 
@@ -121,6 +122,34 @@ def rebuild_catalog(home: Path) -> Path:
 
 
 @contextmanager
+def can_be_interrupted(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    """While inside, `interrupt_queries` ends what the connection computes. Raises KeyboardInterrupt where it did, or
+    where DuckDB saw a signal by itself, of which it makes a RuntimeError.
+    """
+    _computing.append(connection)
+    try:
+        yield
+    except (duckdb.InterruptException, RuntimeError) as error:
+        if isinstance(error, duckdb.InterruptException) or str(error) == _INTERRUPTED:
+            raise KeyboardInterrupt from error
+        raise
+    finally:
+        _computing.remove(connection)
+
+
+def interrupt_queries() -> None:
+    """End what DuckDB computes in this process; called from another thread. By itself it looks for a signal between two
+    pieces of work, of which one may last for hours.
+    """
+    for connection in list(_computing):
+        with contextlib.suppress(duckdb.Error):  # closed meanwhile
+            connection.interrupt()
+
+
+_computing: list[duckdb.DuckDBPyConnection] = []
+
+
+@contextmanager
 def open_pool(
     store: ShardStore,
     assets: Sequence[str] | None = None,
@@ -145,11 +174,8 @@ def open_pool(
                 stage, table = asset.split("/")
                 source = read_table_sql(store, asset, shards)
                 connection.execute(f'create view "{stage}"."{table}" as select * from {source}')
-            yield connection
-        except RuntimeError as error:
-            if str(error) == INTERRUPTED:
-                raise KeyboardInterrupt from error
-            raise
+            with can_be_interrupted(connection):
+                yield connection
         finally:
             connection.execute(f"use memory; detach {name}")
 

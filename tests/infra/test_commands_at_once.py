@@ -12,7 +12,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.stores.denylist import add_to_denylist
 from tests.support.lineage_pools import webdataset_pool
 
-pytestmark = [pytest.mark.infra, pytest.mark.slow]
+pytestmark = [pytest.mark.infra, pytest.mark.slow, pytest.mark.timeout(3600)]
 PAIRS = 20
 RAW = [f"--table=raw/{name}" for name in ("registered_shards", "downloads", "samples", "provenance")]
 RUN = ["run", "second", *RAW]

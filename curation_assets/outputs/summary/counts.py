@@ -18,6 +18,7 @@ from curation_assets.audit.release_provenance import OF_RELEASES
 from curation_assets.core.settings import resource_path
 from curation_assets.flow.sql import COUNTS, SQL_FOLDER, SqlTest, read_header
 from curation_assets.stores.atomic import fetch
+from curation_assets.stores.catalog import can_be_interrupted
 from curation_assets.stores.releases import LEDGER_FILE, PROVENANCE_FILE, RELEASE_FILE
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ def counts(
     with (
         tempfile.TemporaryDirectory(prefix="counts-") as folder,
         duckdb.connect(config={"memory_limit": MEMORY, "temp_directory": folder}) as connection,
+        can_be_interrupted(connection),
     ):
         for name, relation in ((LEDGER_FILE, ledger), (PROVENANCE_FILE, provenance)):
             _name_relation(connection, name, relation)
