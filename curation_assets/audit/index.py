@@ -6,7 +6,7 @@ that changed; `curate run` calls it at its end. Of a home in a bucket machines s
 
 import contextlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,13 +17,11 @@ import numpy as np
 import polars as pl
 
 from curation_assets.core.errors import StoreError
-from curation_assets.core.seal import FIELD, UNSEALED, is_sealed, seal_file
 from curation_assets.stores.atomic import replacing
-from curation_assets.stores.damage import Damage
 from curation_assets.stores.lease import brief_lock
 from curation_assets.stores.manifest import Manifest
-from curation_assets.stores.parquet import parquet_footer, read_parquet
-from curation_assets.stores.shard_store import UNREADABLE, ShardStore
+from curation_assets.stores.parquet import UNREADABLE, is_whole, parquet_footer, read_parquet, write_sealed
+from curation_assets.stores.shard_store import ShardStore
 
 POOL = ""  # partition of a whole-pool table
 LOCK = ".lock"
@@ -143,34 +141,16 @@ def write_index(folder: Path, tables: pl.DataFrame, inputs: pl.DataFrame) -> Non
             pl.col(text_column).cast(pl.Enum(words[text_column])).to_physical().cast(pl.UInt32) for text_column in texts
         )
         with replacing(folder / f"{name}.parquet") as temporary:
-            footer = {_WORDS: json.dumps(words), _SEAL: json.dumps({FIELD: UNSEALED})}
-            coded.sort(order).write_parquet(temporary, compression="zstd", metadata=footer)
-            seal_file(temporary)
-
-
-def index_damages(folder: Path) -> Iterator[Damage]:
-    """Files of the index that are not what was written; they count as none, and the next run makes them again."""
-    for path in (folder / "inputs.parquet", folder / "tables.parquet"):
-        if path.is_file() and not _is_whole(path):
-            advice = "curate verify --repair removes it: it is derived, and the next run makes it again"
-            yield Damage(path, "index", "a file that holds its own sha256", "other bytes", advice, (), path.unlink)
-
-
-def _is_whole(path: Path) -> bool:
-    """Whether a file is what was written, as far as it can be told: one of a version before has no seal."""
-    try:
-        return is_sealed(path.read_bytes()) or _SEAL not in parquet_footer(path)
-    except (*UNREADABLE, ValueError):
-        return False
+            write_sealed(coded.sort(order), temporary, {_WORDS: json.dumps(words)})
 
 
 _TABLE_ORDER, _INPUT_ORDER = ("asset", "partition"), ("asset", "input", "partition")
-_WORDS, _SEAL = "curation_index_words", "curation_index_seal"
+_WORDS = "curation_index_words"
 
 
 def _read_coded(path: Path) -> tuple[pl.DataFrame, dict[str, list[str]]] | None:
     """Codes and words; None where there is no index, a damaged one, or one of an older layout: it is made again."""
-    if not path.is_file() or not _is_whole(path):
+    if not path.is_file() or not is_whole(path):
         return None
     try:
         footer = parquet_footer(path)

@@ -28,8 +28,8 @@ from curation_assets.selection.rows import UID, uid_columns
 from curation_assets.stores.atomic import remove_all_stale, remove_path
 from curation_assets.stores.damage import Check
 from curation_assets.stores.denylist import TAKEDOWN
-from curation_assets.stores.parquet import scan_parquet
-from curation_assets.stores.shard_store import BLOCKED, UNREADABLE, CorruptTableError, ShardStore
+from curation_assets.stores.parquet import UNREADABLE, scan_parquet
+from curation_assets.stores.shard_store import BLOCKED, CorruptTableError, ShardStore
 
 _REMEMBERING = (DUPLICATES, CANARY)
 

@@ -19,8 +19,8 @@ from curation_assets.stores.content_hash import frame_sha256
 from curation_assets.stores.damage import NO_FILE, Check, Damage, first_line
 from curation_assets.stores.file_hash import sha256_now
 from curation_assets.stores.manifest import Manifest
-from curation_assets.stores.parquet import read_parquet
-from curation_assets.stores.shard_store import MANIFEST_FILE, UNREADABLE, manifest_text
+from curation_assets.stores.parquet import UNREADABLE, read_parquet
+from curation_assets.stores.shard_store import MANIFEST_FILE, manifest_text
 from curation_assets.stores.temporary import TEMPORARY
 
 _VERSION_LINK = re.compile(r"\.(?P<name>[a-z0-9_]+)\.version-[0-9a-f]{12}/files")

@@ -5,7 +5,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from curation_assets.audit.index import index_damages
 from curation_assets.core.errors import EXPECTED_ERRORS
 from curation_assets.core.stages import STAGES
 from curation_assets.flow.context import PoolContext
@@ -21,6 +20,7 @@ from curation_assets.stores.costs import COSTS, damaged_lines, drop_damaged_line
 from curation_assets.stores.damage import Check, Damage, json_damages
 from curation_assets.stores.denylist import FOLDER
 from curation_assets.stores.home_format import FORMAT_FILE
+from curation_assets.stores.parquet import is_whole
 from curation_assets.stores.releases import release_folders
 from curation_assets.stores.scrubbing import scrub
 from curation_assets.stores.temporary import TEMPORARY
@@ -55,7 +55,8 @@ class SealedFiles(Holder):
             yield partial(_json_damages, ctx, path)
         for path in sorted((root / COSTS).glob("*.jsonl")):
             yield partial(_cost_damages, path)
-        yield partial(index_damages, root / "index")
+        for path in [*sorted((root / "index").glob("*.parquet")), *sorted((root / "source").glob("*.places.parquet"))]:
+            yield partial(_derived_damages, path)
 
 
 def _has_own_checks(path: Path) -> bool:
@@ -143,6 +144,12 @@ def _cost_damages(path: Path) -> Iterator[Damage]:
         yield Damage(
             path, "costs", "lines as written", f"{damaged} others", advice, (), partial(drop_damaged_lines, path)
         )
+
+
+def _derived_damages(path: Path) -> Iterator[Damage]:
+    if path.is_file() and not is_whole(path):
+        advice = "curate verify --repair removes it: it is derived, and made again when it is needed"
+        yield Damage(path, "derived", "a file that holds its own sha256", "other bytes", advice, (), path.unlink)
 
 
 def _release_damages(folder: Path) -> Iterator[Damage]:

@@ -19,7 +19,8 @@ from curation_assets.stores.atomic import fetch, write_text_atomically
 from curation_assets.stores.file_hash import FileState
 from curation_assets.stores.lease import brief_lock
 from curation_assets.stores.objects import ObjectChangedError, ObjectStoreError, object_home
-from curation_assets.stores.shard_store import UNREADABLE, ShardStore
+from curation_assets.stores.parquet import UNREADABLE
+from curation_assets.stores.shard_store import ShardStore
 from curation_assets.stores.tar_samples import find_tars
 
 KEYS_FILE = "shard_keys.json"  # in the pool's work folder; of a home in a bucket an object

@@ -3,15 +3,21 @@
 Every read of the package goes through here; a test looks for others.
 """
 
+import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 import polars as pl
 from polars.io.plugins import register_io_source
 
+from curation_assets.core.seal import FIELD, UNSEALED, is_sealed, seal_file
+
 GROUP_ROWS = 122_880  # polars divides a frame evenly into row groups, as near to so many rows as can be
+_SEAL = "curation_seal"
+#: What polars raises for a file that is no Parquet, or a damaged one.
+UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
 _AS_STORED: dict[str, Any] = {"glob": False, "hive_partitioning": False}
 _SHARD = r"shard=([^/]*)/[^/]*$"
 _PATTERN = re.compile(r"[\[*?]")
@@ -48,6 +54,23 @@ def parquet_rows(path: Path) -> int:
 def parquet_footer(path: Path) -> dict[str, str]:
     """What was stored beside the columns: key → text."""
     return pl.read_parquet_metadata(path)
+
+
+def write_sealed(frame: pl.DataFrame, path: Path, metadata: Mapping[str, str]) -> None:
+    """Write a frame with its own sha256 (core/seal.py), for what is kept beside tables."""
+    footer = {**metadata, _SEAL: json.dumps({FIELD: UNSEALED})}
+    frame.write_parquet(path, compression="zstd", metadata=footer)
+    seal_file(path)
+
+
+def is_whole(path: Path) -> bool:
+    """Whether a file of `write_sealed` is what was written; one of a version before, without a seal, counts as that."""
+    if is_sealed(path.read_bytes()):
+        return True
+    try:
+        return _SEAL not in parquet_footer(path)
+    except (*UNREADABLE, ValueError):
+        return False
 
 
 def write_as_frame(path: Path, parts: Iterator[pl.DataFrame], schema: pl.Schema, rows: int) -> None:

@@ -50,7 +50,7 @@ from curation_assets.stores.file_hash import file_sha256, remembered
 from curation_assets.stores.lease import brief_lock
 from curation_assets.stores.manifest import InputVersion, Manifest, model_records, utc_now
 from curation_assets.stores.objects import MAX_AGE_SECONDS, ObjectChangedError, object_home
-from curation_assets.stores.parquet import parquet_footer, read_parquet, scan_parquet, scan_shards
+from curation_assets.stores.parquet import UNREADABLE, parquet_footer, read_parquet, scan_parquet, scan_shards
 from curation_assets.stores.temporary import temporary_path
 
 DATA_FILE = "data.parquet"
@@ -63,9 +63,6 @@ CHECK_THREADS = 2  # that hash files side by side
 WHOLE = "pool"  # in place of a shard, of a whole-pool table
 _NAME = re.compile(r"[a-z0-9_]+")
 _VERSION = re.compile(r"\.[a-z0-9_]+\.version-[0-9a-f]{12}")
-
-#: What polars raises for a file that is no Parquet, or a damaged one.
-UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
 
 Models = Sequence[ModelIdentity | Mapping[str, str]]
 #: Calls an importable function with each of some arguments, and yields as calls end.

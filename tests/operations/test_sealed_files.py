@@ -25,6 +25,7 @@ from curation_assets.operations.takedown import begin_takedown, finish_takedown,
 from curation_assets.operations.verify import _CHANGED, Verified, verify_pool
 from curation_assets.outputs.exports.taken_down import _flag
 from curation_assets.outputs.holders import EXPORT_FLAG
+from curation_assets.outputs.loading.places import _of_shard
 from curation_assets.outputs.registry import EXPORTS_FILE, recorded_exports
 from curation_assets.scoring.canary import ACCEPTED, read_accepted
 from curation_assets.sources.declaration import load_pool, remember_declared, save_pool
@@ -63,6 +64,7 @@ def used(tmp_path_factory: pytest.TempPathFactory) -> Path:
     accepted.parent.mkdir()
     accepted.write_text(sealed_json({"icc": "ab" * 32}))
     refresh_index(ctx.store, tables)
+    _of_shard(ctx, "photos-000000")  # where its images lie
     remember_declared(settings, "photos")
     rebuild_catalog(home)
     return home

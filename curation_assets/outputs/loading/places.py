@@ -20,11 +20,10 @@ from curation_assets.outputs.exports.subset import Subset
 from curation_assets.stores.atomic import replacing
 from curation_assets.stores.file_hash import FileState
 from curation_assets.stores.images import tar_index
-from curation_assets.stores.parquet import parquet_footer, read_parquet
+from curation_assets.stores.parquet import UNREADABLE, is_whole, parquet_footer, read_parquet, write_sealed
 from curation_assets.stores.tar_members import places_in_bucket
 
 _SCHEMA = {"source_row": pl.Int64, "offset": pl.Int64, "length": pl.Int64}
-_UNREADABLE = (OSError, pl.exceptions.PolarsError)  # of a file that is made again then
 
 
 def located(subset: Subset) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
@@ -80,13 +79,13 @@ def _of_shard(ctx: PoolContext, shard: str) -> pl.DataFrame:
     known = [(tar, state and astuple(state)) for tar, state in states.items()]
     key = hashlib.sha256(repr([manifest.content_sha256, known]).encode()).hexdigest()
     cache = store.root / "source" / f"{shard}.places.parquet"
-    with contextlib.suppress(*_UNREADABLE):
-        if cache.is_file() and parquet_footer(cache).get("of") == key:
+    with contextlib.suppress(*UNREADABLE):
+        if cache.is_file() and is_whole(cache) and parquet_footer(cache).get("of") == key:
             return read_parquet(cache)
     places = _found(samples, tars)
     if all(state is not None and state.is_settled for state in states.values()):
         with contextlib.suppress(DiskError), replacing(cache) as temporary:  # a home that is only read
-            places.write_parquet(temporary, metadata={"of": key})
+            write_sealed(places, temporary, {"of": key})
     return places
 
 
