@@ -260,8 +260,10 @@ def declared_files(settings: Settings, name: str) -> dict[str, str]:
 
 def remember_declared(settings: Settings, name: str) -> None:
     """Note `declared_files` as a run reads them."""
-    with contextlib.suppress(ObjectChangedError):  # of a bucket: another machine runs the pool, too
-        write_text_atomically(settings.work(name) / DECLARED, sealed_json(declared_files(settings, name)))
+    path, text = settings.work(name) / DECLARED, sealed_json(declared_files(settings, name))
+    if not path.is_file() or path.read_bytes() != text.encode():
+        with contextlib.suppress(ObjectChangedError):  # of a bucket: another machine runs the pool, too
+            write_text_atomically(path, text)
 
 
 def changed_since_run(settings: Settings, name: str) -> list[Path]:
