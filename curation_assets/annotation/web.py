@@ -135,7 +135,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             with self.server.lock:
                 content = act()
-        except (ValueError, AttributeError, TypeError) as error:
+        except (ValueError, AttributeError, TypeError, RecursionError) as error:
             self._send(400, "application/json", json.dumps({"error": str(error)}).encode())
             return
         self._send(200, "application/json", json.dumps(content, ensure_ascii=False).encode())

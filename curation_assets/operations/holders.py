@@ -50,8 +50,7 @@ class SealedFiles(Holder):
     def checks(self, ctx: PoolContext, tables: Mapping[str, Table]) -> Iterator[Check]:
         home, root = ctx.settings.home, ctx.store.root
         of_home = [home / FORMAT_FILE, home / EXPORTS_FILE, *sorted((home / FOLDER).rglob("*.json"))]
-        of_pool = [path for path in sorted(root.rglob("*.json*")) if not _has_own_checks(path.relative_to(root))]
-        for path in (*of_home, *of_pool):
+        for path in (*of_home, *_records_of(root)):
             yield partial(_json_damages, ctx, path)
         for path in sorted((root / COSTS).glob("*.jsonl")):
             yield partial(_cost_damages, path)
@@ -59,10 +58,15 @@ class SealedFiles(Holder):
             yield partial(_derived_damages, path)
 
 
-def _has_own_checks(path: Path) -> bool:
-    """Of a path below a pool's folder: what tables, sources, downloads and logs of costs hold is looked at as such."""
-    places = {*STAGES, "source", "world", "truth", DOWNLOADS_FOLDER, COSTS}
-    return path.parts[0] in places or TEMPORARY.match(path.name) is not None
+def _records_of(root: Path) -> Iterator[Path]:
+    """JSON in a pool's folder, without that of tables, sources, downloads and costs, which is looked at as such."""
+    for place in sorted(set(root.iterdir()) - {root / name for name in _HAVE_OWN_CHECKS}) if root.is_dir() else ():
+        for path in files_in(place) if place.is_dir() else [place]:
+            if path.suffix in (".json", ".jsonl") and not TEMPORARY.match(path.name):
+                yield path
+
+
+_HAVE_OWN_CHECKS = (*STAGES, "source", "world", "truth", DOWNLOADS_FOLDER, COSTS)
 
 
 class LooseFiles(Holder):

@@ -218,7 +218,7 @@ def _size_in_json(row: Mapping[str, Any]) -> tuple[int, int] | None:
         return None
     try:
         metadata = json.loads(index.read(f"{row['key']}.json"))
-    except (ValueError, ImageRejected):  # the image itself still has a size
+    except (ValueError, RecursionError, ImageRejected):  # the image itself still has a size
         return None
     sizes = [metadata.get(name) if isinstance(metadata, dict) else None for name in NUMBER_COLUMNS]
     width, height = (size if type(size) is int and size > 0 else None for size in sizes)
@@ -326,7 +326,7 @@ def _as_list(cell: str | None) -> list[str] | None:
         return None
     try:
         parsed = json.loads(cell) if cell.lstrip().startswith("[") else [cell]
-    except json.JSONDecodeError:  # a caption that begins with a bracket
+    except (json.JSONDecodeError, RecursionError):  # a caption that begins with a bracket, or with thousands
         parsed = [cell]
     return [text for text in parsed if isinstance(text, str)]
 

@@ -162,6 +162,6 @@ def _record(line: str) -> dict[str, Any] | None:
     """A line of a log; None for one that a kill cut short, or that is damaged (`damaged_lines`)."""
     try:
         record = unsealed(json.loads(line), line.encode())
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return record if isinstance(record, dict) and "id" in record else None

@@ -131,7 +131,7 @@ def read_release(folder: Path) -> Release:
         release = Release(
             **content, models=models, withdrawn=None if withdrawn is None else Withdrawal(**withdrawn), folder=folder
         )
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise StoreError(f"{path} is damaged, or of another version of this program: {error}") from error
     if data != release.to_text().encode():
         raise StoreError(f"{path} was changed: its bytes are not those that were written; restore it from a copy")

@@ -17,9 +17,13 @@ from typer.testing import CliRunner
 from curation_assets.cli import app
 from curation_assets.cli.common import errors_as_sentences
 from curation_assets.cli.score import settings_given
+from curation_assets.core.errors import StoreError
+from curation_assets.scoring.files import _as_list
 from curation_assets.stores.arrays import load_npy
 from curation_assets.stores.catalog import open_pool
+from curation_assets.stores.costs import COSTS, read_attempts
 from curation_assets.stores.queries import QueryError, select
+from curation_assets.stores.releases import RELEASE_FILE, read_release
 from curation_assets.stores.shard_store import ShardStore
 from curation_assets.stores.subsets import packed_ids
 from tests.support.lineage_pools import webdataset_pool
@@ -92,6 +96,17 @@ def test_values_inside_values_in_a_declaration_or_an_option(tmp_path: Path) -> N
         assert "photos.yaml has values inside values, hundreds deep" in run.output
     with pytest.raises(ValueError, match="hundreds deep"):
         settings_given([f"alpha={deep}"])
+
+
+def test_json_inside_json_in_a_caption_a_release_or_a_log(tmp_path: Path) -> None:
+    deep = "[" * 100_000
+    assert _as_list(deep) == [deep], "it is a caption"
+    (tmp_path / RELEASE_FILE).write_text(deep)
+    with pytest.raises(StoreError, match=r"release.json is damaged"):
+        read_release(tmp_path)
+    (tmp_path / COSTS).mkdir()
+    (tmp_path / COSTS / "attempts-host-1.jsonl").write_text(f"{deep}\n")
+    assert read_attempts(tmp_path).height == 0
 
 
 @pytest.mark.parametrize("version", [(1, 0), (2, 0)])

@@ -103,7 +103,7 @@ class SiteFiles(Generic[RulesT]):
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             return (str(content["text"]) if content["origin"] == origin else None), self.clock() - content["fetched_at"]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             return None, 0.0
 
     def _fetch(self, origin: str, deadline: Deadline) -> str:
