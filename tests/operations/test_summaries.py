@@ -1,6 +1,7 @@
 """curate summary: forms that are filled in from a release, with statements that give every number again."""
 
 import dataclasses
+import hashlib
 import json
 import shutil
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
+from curation_assets.audit.release_provenance import OF_RELEASES
 from curation_assets.cli import app
 from curation_assets.core.settings import Settings, load_settings
 from curation_assets.core.validation import fields_of
@@ -514,6 +516,34 @@ def test_releases_that_are_damaged_stale_or_too_old_are_refused_with_what_to_do(
     assert "a version before 0.4" in old.output
     assert "curate release create icc NAME" in old.output
     assert not summaries_folder(read_release(release.folder)).exists()
+
+
+def test_what_an_earlier_version_did_not_record_is_not_claimed(
+    ctx: PoolContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A release of 0.3: no columns of comparisons and mixtures, and counts of all rows in release.json."""
+    release = release_of(ctx)
+    path = release.folder / "provenance.parquet"
+    path.chmod(0o644)
+    pl.read_parquet(path).drop(OF_RELEASES.names()[1:]).write_parquet(path)  # caption_source was there
+    entry = {"benchmark": "val", "sha256": "ab", "items": 5, "items_not_compared": {}, "rows": 24, "found": 2,
+             "rows_not_compared": 0, "dropped": 0, "methods": {"caption": "13 words of the caption in a row"},
+             "statement": "checked against val"}  # fmt: skip
+    about = {name: value for name, value in release.about.items() if name not in ("mixture", "has_hash_lists")}
+    facts = {"sha256": hashlib.sha256(path.read_bytes()).hexdigest(), "bytes": path.stat().st_size}
+    release = dataclasses.replace(
+        release, about={**about, "decontamination": [entry]}, files={**release.files, path.name: facts}
+    )
+    release.write()
+    for form in FORMS:
+        summary = written(ctx, release, form)
+        check_statements(release, summary, monkeypatch)
+        said = answer(summary, "Decontamination")["text"]
+        assert "by 13 words" not in said
+        assert said.endswith("kept rows it is not on record which were compared, and how.")
+    withdraw(ctx.settings.home, "photos", [pl.read_parquet(release.folder / "subset.parquet")["sample_id"][0]])
+    following = list_releases(ctx.settings.home)[-1]
+    assert "not on record which were compared" in (following.folder / "card.md").read_text()
 
 
 # -- Croissant

@@ -19,6 +19,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import fitted_recipes
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.run_table import run_with_upstream
+from curation_assets.operations.agents.answers import Home
 from curation_assets.operations.releases import create_release
 from curation_assets.operations.summaries import write_summary
 from curation_assets.outputs.report.origins import origins_of
@@ -213,6 +214,9 @@ def test_why_explains_the_entries_of_a_kept_row(pool: PoolContext) -> None:
             assert said.endswith("at the fit: the best 72 once")
     (union,) = (one for one in explain(pool.settings, kept)[0]["policies"] if one["policy"] == "union")
     assert union["mixture"] is None
+    (answer,) = Home(pool.settings).why(kept)["samples"]  # a group is named as rows name it
+    assert answer["untrusted"]["mixtures"]["half"]["group"] == "web"
+    assert not any("mixture" in one for one in answer["policies"])
 
 
 @pytest.mark.slow

@@ -105,9 +105,10 @@ class Home:
         for entry in explain(self.settings, sample, None if pool is None else [self._known(pool)], known):
             denied = self._denied(entry["pool"])
             texts = {name: entry.pop(name) for name in ("caption", "url", "origin")}
-            # A reason may name what a row brought, such as its source.
+            # A reason may name what a row brought, such as its source; so does the group of a mixture.
             texts["reasons"] = {"raw": entry["raw"].pop("reason")}
             texts["reasons"] |= {verdict["policy"]: verdict.pop("reason") for verdict in entry["policies"]}
+            texts["mixtures"] = {verdict["policy"]: verdict.pop("mixture") for verdict in entry["policies"]}
             is_denied = entry["sample_id"] in set(denied.ids)
             entries.append({**entry, "is_on_denylist": is_denied, "untrusted": {} if is_denied else texts})
         return {"samples": entries}

@@ -178,8 +178,9 @@ def _crawled(facts: Facts) -> list[Answer]:
         answers += [
             facts.declared_answer("Purpose of the crawlers", "crawler_purpose"),
             phrases.collection_period(facts, phrases.CRAWLED),
-            automatic("Content", f"Modalities: {said}.", numbers),
-        ]
+            automatic("Content", f"Modalities: {said}; {{undeclared}} of these rows are of sources not declared.",
+                      numbers, undeclared=facts.number("kept", "sources", "obtained is null")),
+        ]  # fmt: skip
     return [*answers, *_domains(facts, facts.number("kept_without_domain", "sources", crawled))]
 
 
