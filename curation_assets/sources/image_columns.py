@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from curation_assets.sources.table_files import tables_of
-from curation_assets.sources.text_columns import COLUMN_NAMES, holds_text, text_column
+from curation_assets.sources.text_columns import COLUMN_NAMES, columns_of, holds_text, text_column
 from curation_assets.stores.caption_text import MAX_TEXT_BYTES, caption_of_file
 from curation_assets.stores.damaged_tables import read_sound_rows, schema_of
 from curation_assets.stores.image_files import PATH_REFUSED, has_image_files, image_names, locate, names_below
@@ -91,6 +91,7 @@ def detect_images(
             f"got {schema[image]}; name another with --image-column"
         )
     names = {"caption": CAPTION_NAMES, "url": COLUMN_NAMES["url"], "uid": COLUMN_NAMES["uid"]}
+    schema = columns_of(tables[0], text)
     others = {ours: text_column(source, ours, given, schema, usual, besides=image) for ours, usual in names.items()}
     if others["caption"] is None:
         raise ValueError(

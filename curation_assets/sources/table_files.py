@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
+from urllib.parse import unquote
 
 from curation_assets.stores.text_format import SUFFIXES, table_suffix
 
@@ -14,10 +15,11 @@ _PACKED = (".gz", ".tgz", ".bz2", ".xz", ".zst", ".zip", ".7z", ".rar")
 def tables_of(source: Path) -> list[Path]:
     """The tables of a file or folder, sorted by name: those in it, else those in folders KEY=VALUE (Hive's layout).
 
-    Raises ValueError for several formats.
+    Raises ValueError for several formats, and for a table whose log says which of its files count.
     """
     if source.is_file():
         return [source] if table_suffix(source) else []
+    _check_no_log(source)
     files = _tables_in(source)
     if not files:
         files = sorted(table for folder in _hive_folders(source) for table in tables_of(folder))
@@ -30,6 +32,46 @@ def tables_of(source: Path) -> list[Path]:
 def _tables_in(folder: Path) -> list[Path]:
     entries = (path for path in folder.iterdir() if table_suffix(path) and not path.name.startswith("."))
     return sorted(path for path in entries if not path.is_dir())
+
+
+#: Tables that are more than their files: what lies in them → (their name, how to write one out).
+_LOGS = {
+    "_delta_log": ("a Delta table", "DuckDB, copy (from delta_scan('FOLDER')) to 'FILE.parquet'"),
+    "metadata/*.metadata.json": (
+        "an Iceberg table",
+        "DuckDB, copy (from iceberg_scan('FOLDER')) to 'FILE.parquet'",
+    ),
+    ".hoodie": ("a Hudi table", 'spark.read.format("hudi").load(FOLDER).write.parquet("NEW_FOLDER")'),
+    "_versions/*.manifest": (
+        "a Lance data set",
+        'pyarrow.parquet.write_table(lance.dataset(FOLDER).to_table(), "FILE.parquet")',
+    ),
+}
+
+
+def _check_no_log(folder: Path) -> None:
+    """Raise ValueError for a folder of such a table, or one inside it: its files hold deleted and older rows, too."""
+    place = folder.absolute()
+    while place.name == "data" or "=" in place.name:
+        place = place.parent
+    for where in {folder.absolute(), place}:
+        for pattern, (name, cure) in _LOGS.items():
+            if any(where.glob(pattern)):
+                raise ValueError(
+                    f"{folder} is {name}: its log says which rows of its files count, and it is not read; expected "
+                    f"plain files: write them with {cure}, and give those"
+                )
+
+
+def partition_values(path: Path) -> dict[str, str | None]:
+    """Columns that a file has by the folders KEY=VALUE that it lies in (Hive's layout): name → value of all rows."""
+    values = {}
+    for folder in path.absolute().parents:
+        key, mark, value = folder.name.partition("=")
+        if not mark:
+            break
+        values[unquote(key)] = None if value == "__HIVE_DEFAULT_PARTITION__" else unquote(value)
+    return values
 
 
 def _hive_folders(source: Path) -> list[Path]:

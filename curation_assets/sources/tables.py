@@ -16,7 +16,7 @@ from curation_assets.sources.options import SourceOptions, given_columns
 from curation_assets.sources.pool_facts import PoolFacts
 from curation_assets.sources.split import Split
 from curation_assets.sources.table_files import names_of_tables, split_notes
-from curation_assets.sources.text_columns import COLUMN_OPTIONS, SIZES, unused_ids
+from curation_assets.sources.text_columns import COLUMN_OPTIONS, SIZES, columns_of, unused_ids
 from curation_assets.stores.damaged_tables import schema_of
 from curation_assets.stores.text_format import dialect_of, table_suffix
 
@@ -60,7 +60,7 @@ class TableSource(SplitSource):
     def check(self, pool: PoolFacts, settings: Settings) -> None:
         """Raise ValueError where the option `given_signals` names a column that the table lacks."""
         tables = tables_in(Path(pool.source)) if pool.columns else []
-        known = list(schema_of(tables[0], pool.text_format)) if tables else []
+        known = list(columns_of(tables[0], pool.text_format)) if tables else []
         for ours, column in self.numbers(pool).items():
             if column not in known:
                 method = ours.removeprefix("given_")

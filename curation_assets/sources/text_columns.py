@@ -6,7 +6,7 @@ from pathlib import Path
 import polars as pl
 
 from curation_assets.numeric.identity import SAMPLE_ID
-from curation_assets.sources.table_files import no_tables, tables_of
+from curation_assets.sources.table_files import no_tables, partition_values, tables_of
 from curation_assets.stores.caption_text import MAX_TEXT_BYTES, caption_texts
 from curation_assets.stores.damaged_tables import ROW_REASON, read_sound_rows, schema_of, sound_parts
 from curation_assets.stores.provenance import GIVEN
@@ -56,6 +56,11 @@ def table_files(source: Path) -> list[Path]:
     if not files:
         raise no_tables(source)
     return files
+
+
+def columns_of(path: Path, text: TextFormat) -> pl.Schema:
+    """Columns of a table with their types, and those of the folders KEY=VALUE that it lies in, as texts."""
+    return pl.Schema({**dict.fromkeys(partition_values(path), pl.String()), **schema_of(path, text)})
 
 
 def text_column(
@@ -138,14 +143,20 @@ def text_parts(
     A column that this file lacks is null, with a reason unless it is the uid's. Raises ValueError for a number that is
     none.
     """
-    schema = schema_of(path, text)
+    schema, in_file = columns_of(path, text), schema_of(path, text)
     wanted = {name for name in (*columns.values(), *numbers.values()) if name is not None}
     needed = {columns.get("caption"), columns.get("url"), None}
     optional = {columns.get("uid"), *(columns.get(name) for name in (OWN_ID, *GIVEN)), *numbers.values()} - needed
-    there = sorted(wanted & set(schema))
+    there = sorted(wanted & set(in_file))
     if not there:
         raise ValueError(f"{path} has no column {sorted(wanted)}, as the files before it have; it has {list(schema)}")
+    of_folders = [
+        pl.lit(value, pl.String).alias(name)
+        for name, value in partition_values(path).items()
+        if name in wanted and name not in in_file
+    ]
     for part in sound_parts(path, there, text=text, optional=[str(name) for name in optional]):
+        part = part.with_columns(of_folders)
         yield _our_texts(path, part, schema, columns, numbers)
 
 
@@ -239,7 +250,7 @@ def own_id_column(source: Path, uid: str | None, text: TextFormat) -> str | None
     schema = schema_of(table, text)
     named = [name for name in schema if name.lower() in COLUMN_NAMES["uid"] and schema[name].is_integer()]
     column = uid or next(iter(named), None)
-    if column is None:
+    if column is None or column not in schema:
         return None
     ids = own_ids(read_sound_rows(table, [column], rows=LOOKED_AT_IDS, text=text)[column])
     return column if ids.null_count() < len(ids) else None

@@ -1,6 +1,7 @@
 """curate export: real files in four formats, read back with the libraries that trainers use."""
 
 import hashlib
+import importlib.util
 import io
 import json
 import shutil
@@ -9,10 +10,12 @@ import threading
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import mlcroissant as mlc
 import numpy as np
 import polars as pl
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import webdataset as wds
@@ -808,3 +811,59 @@ def test_exports_carry_licences_and_credit_creators(tmp_path: Path) -> None:
     run_with_upstream(other, "raw/provenance")
     read_back = other.store.scan("raw/provenance").collect()
     assert sorted(filter(None, read_back["creator"].to_list())) == ["Ann 1", "Ann 2", "Ann 3"]
+
+
+# -- what `datasets` makes of tars
+
+
+def arrow_type(features: list[dict[str, Any]]) -> pa.DataType:
+    """The type of a struct of a card's features."""
+    return pa.struct(
+        [(one["name"], arrow_type(one["struct"]) if "struct" in one else one["dtype"]) for one in features]
+    )
+
+
+def test_members_of_tars_have_the_same_keys_and_types(tmp_path: Path) -> None:
+    """The first samples, of which a reader takes the types, have no licence and no URL; one image is no JPEG."""
+    folder, members = tmp_path / "source", dict[str, bytes]()
+    folder.mkdir()
+    for number in range(9):
+        picture = jpeg(number)
+        if number == 8:
+            Image.open(io.BytesIO(picture)).save(avif := io.BytesIO(), "AVIF")
+            picture = avif.getvalue()
+        members |= {f"{number}.jpg": picture, f"{number}.txt": f"thing {number} on a table".encode()}
+        if number > 6:
+            page = {"license": "CC BY 4.0", "url": f"https://a.org/{number}.jpg"}
+            members[f"{number}.json"] = json.dumps(page).encode()
+    (folder / "000000.tar").write_bytes(tar_bytes(members))
+    settings = load_settings(tmp_path / "home", "embedded")
+    add_pool(settings, "p", folder, profile="embedded")
+    ctx = PoolContext.open(settings, "p")
+    run_with_upstream(ctx, "raw/provenance")
+    (tmp_path / "all.txt").write_text("\n".join(ctx.store.read("raw/samples", "p-000000")["sample_id"]))
+    subset = find_subset(ctx, str(tmp_path / "all.txt"))
+    out = export_webdataset(subset, tmp_path / "out")
+    samples = list(wds.WebDataset([str(tar) for tar in out.glob("*.tar")], shardshuffle=False))
+    described = [json.loads(one["json"]) for one in samples]
+    assert len(described) == 9
+    assert {tuple(one) for one in described} == {tuple(described[0])}
+    assert {(name, type(value)) for one in described for name, value in one.items()} == {
+        (name, type(value)) for name, value in described[0].items()
+    }
+    assert [one["licence"] for one in described] == [""] * 7 + ["cc-by-4.0"] * 2
+    assert "creator" not in described[0]  # of no sample
+    assert [one["original_sha256"] == one["sha256"] for one in described] == [True] * 8 + [False]
+    card = yaml.safe_load((out / "README.md").read_text(encoding="utf-8").split("---\n")[1])
+    assert card["configs"][0]["data_files"] == [{"split": "train", "path": "*.tar"}]
+    features = {one["name"]: one for one in card["dataset_info"]["features"]}
+    assert set(features) == {"__key__", "__url__", "jpg", "png", "txt", "json"}
+    assert features["jpg"]["dtype"] == features["png"]["dtype"] == "image"
+    stated = arrow_type(features["json"]["struct"])
+    assert pa.array(described, type=stated).to_pylist() == described  # nothing is left out of the card
+    inferred = pa.array(described[:5]).type  # without the card
+    assert pa.array(described, type=inferred).to_pylist() == described
+    if importlib.util.find_spec("datasets") is not None:
+        from datasets import load_dataset
+
+        assert load_dataset(str(out), cache_dir=str(tmp_path / "cache"), split="train").num_rows == 9

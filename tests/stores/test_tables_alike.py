@@ -8,6 +8,7 @@ import io
 import json
 import tracemalloc
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -500,6 +501,50 @@ def test_hive_folders_and_upper_case_names_are_read(tmp_path: Path, settings: Se
     assert rows["caption"].to_list() == ["train0.PARQUET", "train1.PARQUET", "val0.PARQUET"]
     assert rows["image_file"].to_list()[2] == "lang=en/split=val/0.PARQUET"
     assert samples_of(pool, settings)["status"].to_list() == ["kept"] * 3
+    assert pool.columns["language"] == "lang"
+    assert rows["language"].to_list() == ["en"] * 3
+
+
+def test_folders_of_hive_are_columns(tmp_path: Path, settings: Settings) -> None:
+    root = tmp_path / "root"
+    for number, name in enumerate(("license=CC BY%2FSA 4.0/q=.5", "license=__HIVE_DEFAULT_PARTITION__/q=.75")):
+        (root / name).mkdir(parents=True)
+        table = pl.DataFrame({"caption": ["a dog"], "url": [URLS[number]]})
+        table.write_parquet(root / name / "0.parquet")
+    pool: Any = add_pool(settings, "root", root)
+    pool = replace(pool, options={"given_signals": {"clip_score": "q"}})
+    rows = register_shard(pool, "root-000000", settings).sort("url")
+    assert rows.select("licence", "given_clip_score").rows() == [("CC BY/SA 4.0", 0.5), (None, 0.75)]
+    (root / "license=__HIVE_DEFAULT_PARTITION__").rename(root / "license=mit")
+    assert register_shard(pool, "root-000000", settings)["licence"].to_list() == ["CC BY/SA 4.0", "mit"]
+
+
+@pytest.mark.parametrize(
+    ("mark", "sentence"),
+    [
+        ("_delta_log/00000000000000000000.json", "a Delta table: .*delta_scan"),
+        ("metadata/v1.metadata.json", "an Iceberg table: .*iceberg_scan"),
+        (".hoodie/hoodie.properties", "a Hudi table: .*spark.read"),
+        ("_versions/1.manifest", r"a Lance data set: .*lance.dataset\(FOLDER\)"),
+    ],
+)
+def test_a_table_with_a_log_is_refused(tmp_path: Path, settings: Settings, mark: str, sentence: str) -> None:
+    """Its folder has the files of rows that were deleted since, too."""
+    lake = tmp_path / "lake"
+    for name in (mark, "data/0.parquet", "lang=en/0.parquet", "0.parquet"):
+        (lake / name).parent.mkdir(parents=True, exist_ok=True)
+        pl.DataFrame({"caption": ["a dog"], "url": [URLS[0]]}).write_parquet(lake / name)
+    for source in (lake, lake / "lang=en", lake / "data"):
+        with pytest.raises(ValueError, match=f"is {sentence}"):
+            add_pool(settings, "lake", source)
+        shown = CliRunner().invoke(app, ["look", str(source), "--no-open", "--into", str(tmp_path / "page.html")])
+        assert shown.exit_code == 1
+        assert "its log says which rows of its files count" in " ".join(shown.output.split())
+    for name in ("data/0.parquet", "lang=en/0.parquet"):
+        (lake / name).unlink()
+    (lake / "0.parquet").unlink()
+    with pytest.raises(ValueError, match=f"is {sentence}"):  # of Lance there is no Parquet at all
+        add_pool(settings, "lake", lake)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import itertools
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,8 @@ def export_huggingface(
         export.samples_of = _without_empty(export)
         if export.samples_of:
             write_croissant(export, huggingface_croissant(export, license, has_images))
-            _write_card(export, license, schema)
+            columns = [(field.name, "image" if field.name == "image" else hub_type(field.type)) for field in schema]
+            write_card(export, license, columns, f"data/{subset.part}-*.parquet")
     return Path(out)
 
 
@@ -88,12 +89,13 @@ def _schema(subset: Subset, has_images: bool) -> pa.Schema:
     types |= {name: pl.Series(dtype=subset.rows.schema[name]).to_arrow().type for name in subset.signals}
     features: dict[str, Any] = {}
     for name, kind in types.items():
-        features[name] = {"_type": "Image"} if name == "image" else {"dtype": _hf_type(kind), "_type": "Value"}
+        features[name] = {"_type": "Image"} if name == "image" else {"dtype": hub_type(kind), "_type": "Value"}
     metadata = {"huggingface": json.dumps({"info": {"features": features}})}
     return pa.schema(types.items(), metadata=metadata)
 
 
-def _hf_type(kind: pa.DataType) -> str:
+def hub_type(kind: pa.DataType) -> str:
+    """The hub's name of an Arrow type."""
     names = {"double": "float64", "float": "float32", "string": "string", "large_string": "string"}
     return names.get(str(kind), str(kind))
 
@@ -167,7 +169,11 @@ def render_card(template: str, **facts: Any) -> str:
     return text.lstrip("\n")
 
 
-def _write_card(export: Export, license_name: str, schema: pa.Schema) -> None:
+def write_card(
+    export: Export, license_name: str, columns: Sequence[tuple[str, str]], data_files: str, features: str = ""
+) -> None:
+    """README.md of an export. `columns`: (name, type); `data_files`: their pattern; `features`: YAML of their types,
+    where the files do not state them."""
     (samples, entries), rai = export.counts, rai_fields(export)
     text = render_card(
         "dataset_card.md.jinja",
@@ -177,10 +183,12 @@ def _write_card(export: Export, license_name: str, schema: pa.Schema) -> None:
         missing=missing_counts(export.missing),
         license_name=license_name,
         size_category=size_category(samples),
-        columns=[(field.name, "image" if field.name == "image" else _hf_type(field.type)) for field in schema],
+        columns=columns,
+        data_files=data_files,
+        features=features,
         rai={title: rai[name] for name, title in RAI_TEXTS.items()},
         rai_yaml=yaml.safe_dump({"rai": rai}, allow_unicode=True, width=1 << 16),
-        has_images="image" in schema.names,
+        has_images="image" in (kind for _, kind in columns),
         created_at=export.created_at,
     )
     (export.folder / "README.md").write_text(text, encoding="utf-8")

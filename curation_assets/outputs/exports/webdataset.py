@@ -10,6 +10,7 @@ from typing import Any
 
 import polars as pl
 import webdataset as wds
+import yaml
 
 from curation_assets.flow.context import PoolContext
 from curation_assets.outputs.exports.batches import (
@@ -20,6 +21,7 @@ from curation_assets.outputs.exports.batches import (
 )
 from curation_assets.outputs.exports.croissant import webdataset_croissant, write_croissant
 from curation_assets.outputs.exports.formats import export_format
+from curation_assets.outputs.exports.huggingface import hub_type, write_card
 from curation_assets.outputs.exports.manifest import Export, exporting
 from curation_assets.outputs.exports.subset import CHOICE_COLUMNS, Subset, subset_of_ids, with_chosen_captions
 from curation_assets.stores.atomic import write_text_atomically
@@ -48,7 +50,9 @@ def export_webdataset(
 
     Keys are `<sample_id>-0` … `<sample_id>-(m-1)` for a sample of multiplicity m, as DataComp's resharder names them:
     the same sample has the same key in every export. The same subset gives the same bytes. Beside each tar lie
-    img2dataset's table and `_stats.json`; `sizes.json` counts entries per tar (open_clip reads it).
+    img2dataset's table and `_stats.json`; `sizes.json` counts entries per tar (open_clip reads it). Every json has the
+    same keys, those that some sample has a value of: an unknown text is empty, an unknown number null; README.md states
+    their types and the tars to `datasets.load_dataset`, which takes them from the first samples else.
     GIF, BMP, AVIF and 16-bit grey, which trainings leave out or misread, become PNG (`reencoded` in the manifest).
     Samples whose image is missing or no longer the one that was scored are listed in missing.tsv.
 
@@ -65,6 +69,7 @@ def export_webdataset(
     unit = 1 if batches is None else batch_size  # entries that lie in one tar
     with exporting(subset, out, "webdataset") as export:
         shard: _Shard | None = None
+        types, extensions = _types(subset), set[str]()
         rows = rows_with_copies(export) if batches is None else rows_in_batches(export, batch_size, keep, seed)
         for number, (row, copies) in enumerate(rows):
             image = export.image_of(row)
@@ -76,7 +81,8 @@ def export_webdataset(
             if was is not None:
                 export.reencoded[f"{was} to PNG"] = export.reencoded.get(f"{was} to PNG", 0) + 1
             sha256 = hashlib.sha256(image).hexdigest()
-            for members in _entries(export, row, image, extension, sha256, copies):
+            extensions.add(extension)
+            for members in _entries(export, types, row, image, extension, sha256, copies):
                 size = sum(_tar_bytes(data) for name, data in members.items() if name != "__key__")
                 is_full = shard is not None and (
                     shard.count + unit > max(max_samples, unit) or shard.bytes + size > max_bytes
@@ -93,6 +99,7 @@ def export_webdataset(
         write_text_atomically(export.folder / "sizes.json", json.dumps(sizes, indent=1))
         if sizes:
             write_croissant(export, webdataset_croissant(export))
+            _write_card(export, {**dict.fromkeys(sorted(extensions), "image"), "txt": "string"}, types)
     return Path(out)
 
 
@@ -115,22 +122,70 @@ def write_training_tars(
     return sorted(export_webdataset(subset, out, max_samples=max_samples).glob("*.tar"))
 
 
+#: Type of a json's key, by its name in the hub's features; of `signals` those of its own keys.
+_Types = Mapping[str, Any]
+
+
+def _types(subset: Subset) -> _Types:
+    """Keys of every sample's json with their types: of the subset's columns those that some row has a value of."""
+    schema = subset.rows.schema
+    sizes = ("width", "height", "original_width", "original_height")
+    named = ["url", *sizes, OWN_ID, *CHOICE_COLUMNS, *subset.provenance]
+    signals = [name for name in subset.signals if name != "rank"]
+    columns = [name for name in (*named, *signals) if name in schema]
+    known: set[str] = set()
+    for part in subset.rows.only(columns).parts():
+        known.update(name for name in columns if part[name].null_count() < part.height)
+    kinds = {name: hub_type(pl.Series(dtype=schema[name]).to_arrow().type) for name in columns if name in known}
+    ours = dict.fromkeys(("key", "uid", "caption", "sha256", "original_sha256", "pool", "shard"), "string")
+    of_signals = {name: kinds[name] for name in signals if name in known}
+    return {
+        **ours,
+        **{name: kind for name, kind in kinds.items() if name not in of_signals},
+        **({"signals": of_signals} if of_signals else {}),
+    }
+
+
+def _write_card(export: Export, files: Mapping[str, str], types: _Types) -> None:
+    """`files`: extension → type of the members of a sample besides its json."""
+    features = [*_features({**files, "json": types}), *_features(dict.fromkeys(("__key__", "__url__"), "string"))]
+    text = yaml.safe_dump({"dataset_info": {"features": features}}, sort_keys=False)
+    of_json = [(f"json: {name}", kind if isinstance(kind, str) else "struct") for name, kind in types.items()]
+    write_card(export, "unknown", [*files.items(), *of_json], "*.tar", text)
+
+
+def _features(types: _Types) -> list[dict[str, Any]]:
+    """As a dataset card lists them."""
+    return [
+        {"name": name, "dtype": kind} if isinstance(kind, str) else {"name": name, "struct": _features(kind)}
+        for name, kind in types.items()
+    ]
+
+
 def _entries(
-    export: Export, row: Mapping[str, Any], image: bytes, extension: str, sha256: str, copies: Sequence[int]
+    export: Export,
+    types: _Types,
+    row: Mapping[str, Any],
+    image: bytes,
+    extension: str,
+    sha256: str,
+    copies: Sequence[int],
 ) -> Iterator[dict[str, Any]]:
     caption = row["caption"] or ""
-    fields = {
+    values = {
+        **row,
         "uid": row["sample_id"],
-        **{name: row[name] for name in ("url", "width", "height", "original_width", "original_height")},
         "caption": caption,
-        **{name: row[name] for name in (OWN_ID, *CHOICE_COLUMNS) if name in row},
-        **{name: row[name] for name in export.subset.provenance if row[name] is not None},
         "sha256": sha256,
-        "original_sha256": row["original_sha256"] or (row["image_sha256"] if sha256 != row["image_sha256"] else None),
+        "original_sha256": row["original_sha256"] or row["image_sha256"],
         "pool": export.subset.ctx.pool.name,
-        "shard": row["shard"],
-        "signals": {name: row[name] for name in export.subset.signals if name != "rank"},
     }
+    fields = {
+        name: (values[name] or "") if kind == "string" else values[name]
+        for name, kind in types.items()
+        if name not in ("key", "signals")
+    }
+    fields |= {name: {one: row[one] for one in kinds} for name, kinds in types.items() if name == "signals"}
     for copy in copies:
         key = f"{row['sample_id']}-{copy}"
         yield {

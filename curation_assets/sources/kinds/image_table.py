@@ -29,7 +29,13 @@ from curation_assets.sources.local_images import IMAGE_SCHEMA, LocalImages, imag
 from curation_assets.sources.pool_facts import PoolFacts
 from curation_assets.sources.split import Named, Split, stamped_split
 from curation_assets.sources.tables import TableSource, kinds_of, listed
-from curation_assets.sources.text_columns import carried_columns, given_columns_of, own_id_column, text_parts
+from curation_assets.sources.text_columns import (
+    carried_columns,
+    columns_of,
+    given_columns_of,
+    own_id_column,
+    text_parts,
+)
 from curation_assets.stores.caption_text import are_blank
 from curation_assets.stores.content_hash import config_sha256
 from curation_assets.stores.damaged_tables import read_sound_rows, schema_of
@@ -61,7 +67,7 @@ class ImageTable(TableSource):
             named[OWN_ID] = own_id
         tables = tables_in(source) if detected.image is not None else []
         if tables:
-            schema = schema_of(tables[0], offered.text)
+            schema = columns_of(tables[0], offered.text)
             named |= given_columns_of(source, offered.columns, schema, list(named.values()))
         return Found(source, named)
 

@@ -11,12 +11,13 @@ from curation_assets.core.settings import Settings
 from curation_assets.sources.base import Found, Note, Offered
 from curation_assets.sources.pool_facts import PoolFacts
 from curation_assets.sources.split import Split, split_once
-from curation_assets.sources.table_files import tables_of
+from curation_assets.sources.table_files import partition_values, tables_of
 from curation_assets.sources.tables import TableSource, rows_that_fail
 from curation_assets.sources.text_columns import (
     COLUMN_NAMES,
     SIZES,
     carried_columns,
+    columns_of,
     given_columns_of,
     own_id_column,
     table_files,
@@ -45,7 +46,7 @@ class UrlTable(TableSource):
         sizes = {} if detected.url is not None else size_columns(source, offered.text)
         named = {ours: theirs for ours, theirs in asdict(detected).items() if ours != OWN_ID}
         own_id = own_id_column(source, detected.uid, offered.text)
-        schema = schema_of(table_files(source)[0], offered.text)
+        schema = columns_of(table_files(source)[0], offered.text)
         carried = given_columns_of(source, offered.columns, schema, [*named.values(), own_id])
         return Found(source, named | ({OWN_ID: own_id} if own_id else {}) | carried | sizes)
 
@@ -88,7 +89,7 @@ def split_of_columns(pool: PoolFacts, source: Path, settings: Settings, numbers:
     columns = ColumnMapping(str(named.get("caption")), named.get("url"), named.get("uid"), named.get(OWN_ID))
     carried, denylist = carried_columns(named), Denylist.load(settings.home, pool.implied_source)
     files = table_files(source)
-    hashes = cached_sha256(files, home / "sha256.json")
+    hashes, folders = cached_sha256(files, home / "sha256.json"), [partition_values(path) for path in files]
     version = config_sha256(
         {
             "files": [hashes[str(path)] for path in files],
@@ -99,6 +100,7 @@ def split_of_columns(pool: PoolFacts, source: Path, settings: Settings, numbers:
             **({} if text == TextFormat() else {"text": text.config()}),
             **({"numbers": dict(numbers)} if numbers else {}),
             **({"carried": carried} if carried else {}),
+            **({"folders": folders} if any(folders) else {}),
         }
     )[:16]
     read = partial(_rows, files, columns, text, numbers, carried)
@@ -117,7 +119,7 @@ def detect_columns(
     unknown = set(given) - set(COLUMN_NAMES)
     if unknown:
         raise ValueError(f"columns may name {sorted(COLUMN_NAMES)}, got {sorted(unknown)}")
-    schema = schema_of(table_files(source)[0], text)
+    schema = columns_of(table_files(source)[0], text)
     columns = {ours: text_column(source, ours, given, schema, names) for ours, names in COLUMN_NAMES.items()}
     if columns["caption"] is None and "caption" not in given and not text.has_header and len(schema) == 1:
         columns["caption"] = next(iter(schema))
