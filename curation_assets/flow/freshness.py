@@ -37,7 +37,7 @@ def materialise_table(
 def _materialise_once(ctx: PoolContext, table: Table, shard: str | None, tables: Mapping[str, Table]) -> Materialised:
     made_from = _made_from(ctx, table, shard, tables)
     if table.is_frozen:
-        _keep_fit(ctx, table, made_from)
+        _keep_fit(ctx, table, made_from, tables)
     compute = table.compute
     if isinstance(compute, Folder):
         write = compute.write
@@ -113,9 +113,9 @@ def config_of(ctx: PoolContext, table: Table, shard: str | None) -> dict[str, An
     }
 
 
-def _keep_fit(ctx: PoolContext, table: Table, made_from: Mapping[str, Any]) -> None:
+def _keep_fit(ctx: PoolContext, table: Table, made_from: Mapping[str, Any], tables: Mapping[str, Table]) -> None:
     """Store a frozen fit as made by today's code where only what is behind it is other code, and every value that it
-    was fitted on is as it was: a fit moves only where its values did.
+    was fitted on is as it was when it was last applied: a fit moves only where its values did.
     """
     fit = ctx.store.manifest(table.name)
     if fit is None or table.config is not None or ctx.store.is_fresh(table.name, **made_from):
@@ -123,9 +123,15 @@ def _keep_fit(ctx: PoolContext, table: Table, made_from: Mapping[str, Any]) -> N
     own = (fit.code_version, tuple(map(dict, fit.models)))
     if own != (made_from["code_version"], model_records(made_from["models"])):
         return
-    for read in fit.inputs:
-        now = ctx.store.manifest(read.asset, read.partition)
-        if now is None or now.content_sha256 != read.content_sha256:
+    values = {(read.asset, read.partition): read.content_sha256 for read in fit.inputs}
+    appliers = [one.name for one in tables.values() if table.name in one.inputs and one.grain == "shard"]
+    applied = [ctx.store.manifest(name, shard) for name in appliers for shard in ctx.store.partitions(name)]
+    for read in (read for manifest in applied if manifest is not None for read in manifest.inputs):
+        if (read.asset, read.partition) in values:  # a row may have been taken down, or changed, since the fit
+            values[read.asset, read.partition] = read.content_sha256
+    for (asset, partition), content in values.items():
+        now = ctx.store.manifest(asset, partition)
+        if now is None or now.content_sha256 != content:
             return
     ctx.store.write(
         table.name,
