@@ -244,8 +244,8 @@ def test_sieve_scores_a_file_with_generated_captions_by_minilm_alone(tmp_path: P
     (tmp_path / "bare.csv").write_text("caption\na dog\n")
     command[2] = str(tmp_path / "bare.csv")
     refused = CliRunner().invoke(app, [*command, "--profile", str(tmp_path / "p.yaml")])
-    assert refused.exit_code != 0, "without the column a captioner is asked for"
-    assert "captioner" in refused.output
+    assert refused.exit_code != 0, "without the column images are captioned, and there are none"
+    assert "needs the column generated_captions, or" in refused.output
 
 
 def test_score_file_of_lines(tmp_path: Path) -> None:
