@@ -43,7 +43,7 @@ from curation_assets.stages.distilled.human_agreement import CORRELATIONS, OWN_S
 from curation_assets.stages.distilled.tables import SHIPPED
 from curation_assets.stages.standardised.tables import standardised_labels
 from curation_assets.stages.teachers.tables import score_in_parts
-from lab.real_student import REPEATS, held_out_by_owner, labelled_alt_texts, owner_folds
+from lab.descriptive import REPEATS, held_out_by_owner, labelled_alt_texts, owner_draws, owner_folds
 
 RESULTS = Path(__file__).parent / "results" / "icc_real_captions.csv"
 BESIDE_RATINGS = RESULTS.with_name("icc_web_and_nouns.csv")
@@ -122,10 +122,7 @@ def web_rows(ctx: PoolContext, shared: Path) -> list[dict[str, Any]]:
     labelled = labelled_alt_texts(shared, only_open=False)
     captions, is_descriptive = labelled["alt"].to_list(), labelled["is_descriptive"].to_numpy()
     values = scores_of(ctx, captions)
-    student: Any = load_engine("student", ctx.profile.with_roles(student=SHIPPED_STUDENT))
-    head = student.score_embeddings(student.sentence_encoder.embed_sentences(captions))
-    values[SHIPPED_NAME] = held_out_by_owner(labelled, head)
-    values["icc, without shares of short captions"] = head
+    values["descriptive"] = held_out_by_owner(labelled)
     fused, inputs = np.zeros((REPEATS, len(captions))), [f"{name}, per length" for name in teacher_names(ctx)]
     teachers = np.stack([values[name] for name in inputs], axis=1)
     for repeat in range(REPEATS):
@@ -134,11 +131,7 @@ def web_rows(ctx: PoolContext, shared: Path) -> list[dict[str, Any]]:
             fused[repeat, test] = model.predict_proba(teachers[test])[:, 1]
     values["fused, weights of other owners' labels"] = fused.mean(axis=0)
     values[WORDS] = caption_length(captions).astype(float)
-    owners, owner = np.unique(labelled["owner"].to_numpy(), return_inverse=True)
-    rng, rows_of = np.random.default_rng(0), [np.flatnonzero(owner == i) for i in range(len(owners))]
-    draws = [
-        np.concatenate([rows_of[i] for i in rng.integers(len(owners), size=len(owners))]) for _ in range(RESAMPLES)
-    ]
+    draws = owner_draws(labelled["owner"].to_numpy())
     drawn = {name: np.array([roc_auc_score(is_descriptive[d], v[d]) for d in draws]) for name, v in values.items()}
     auc = {name: roc_auc_score(is_descriptive, v) for name, v in values.items()}
     return [

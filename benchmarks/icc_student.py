@@ -1,10 +1,10 @@
 """Limits and speed of the shipped ICC student: `python benchmarks/icc_student.py --shared DIR [--json OUT]`.
 
-Nothing here trains or tunes, but for the shares of short captions on other owners' labels. Prints: agreement with word
-ratings (half of the list of Brysbaert et al. 2014) of the student, the scene bank and the bottleneck; the mean-rating
-lexicon on the calibration captions; the same sentences in seven languages; word lists made of COCO captions; how scores
-follow length; descriptive alt-texts of web pages against others, beside the number of words; captions per second of
-student and bank.
+Nothing here trains or tunes, but for the two numbers of `descriptive` on other owners' labels. Prints: agreement with
+word ratings (half of the list of Brysbaert et al. 2014) of the student, the scene bank and the bottleneck; the
+mean-rating lexicon on the calibration captions; the same sentences in seven languages; word lists made of COCO
+captions; how scores follow length; descriptive alt-texts of web pages against others, beside `descriptive` and the
+number of words; captions per second of student and bank.
 """
 
 import argparse
@@ -26,7 +26,8 @@ from curation_assets.numeric.agreement import agreement
 from curation_assets.numeric.caption_benchmark import STOP_WORDS, is_unigram_noun, word_ratings
 from curation_assets.numeric.standardise import caption_length, length_dependence
 from curation_assets.stores.text_tables import read_table
-from lab.real_student import held_out_by_owner, labelled_alt_texts, training_captions
+from lab.descriptive import held_out_by_owner, labelled_alt_texts, owner_draws
+from lab.real_student import training_captions
 
 NOUNS = 1_000
 #: The same six drawable and six undrawable sentences in seven languages, written for this file.
@@ -101,33 +102,32 @@ def word_lists(captions: list[str], rng: np.random.Generator) -> dict[str, list[
 
 def web_labels(shared: Path, student: Any) -> dict[str, Any]:
     """AUC of English alt-texts that say what their image shows, and of openly licensed and other pages by themselves;
-    intervals over drawn owners. The student's shares are fitted on openly licensed pages of the other nine tenths of
-    the owners (mean of 3 draws of the tenths).
+    intervals over drawn owners. The numbers of `descriptive` are fitted on openly licensed pages of the other nine
+    tenths of the owners (mean of 3 draws of the tenths).
     """
     labelled = labelled_alt_texts(shared, only_open=False)
     captions, is_descriptive = labelled["alt"].to_list(), labelled["is_descriptive"].to_numpy()
     is_open = (labelled["licence_class"] == "open").to_numpy()
-    names, owner = np.unique(labelled["owner"].to_numpy(), return_inverse=True)
-    head = student.score_embeddings(student.sentence_encoder.embed_sentences(captions))
-    words = caption_length(captions).astype(float)
+    student_values, descriptive = student.score_captions(captions), held_out_by_owner(labelled)
     values = {
-        "student": held_out_by_owner(labelled, head),
-        "student without regard to the number of words": head,
-        "number of words": words,
-        "ranks of both": rankdata(head) + rankdata(words),
+        "student": student_values,
+        "descriptive": descriptive,
+        "number of words": caption_length(captions).astype(float),
+        "ranks of student and descriptive": rankdata(student_values) + rankdata(descriptive),
     }
-    rng, rows_of = np.random.default_rng(0), [np.flatnonzero(owner == i) for i in range(len(names))]
-    draws = [np.concatenate([rows_of[i] for i in rng.integers(len(names), size=len(names))]) for _ in range(1_000)]
+    owners = labelled["owner"].to_numpy()
+    draws = owner_draws(owners)
     drawn = {name: np.array([roc_auc_score(is_descriptive[d], v[d]) for d in draws]) for name, v in values.items()}
 
     def facts(value: float, samples: np.ndarray) -> list[float]:
         return [round(float(x), 3) for x in (value, *np.quantile(samples, [0.025, 0.975]))]
 
-    found: dict[str, Any] = {"n": len(captions), "descriptive": int(is_descriptive.sum()), "owners": len(names)}
+    found: dict[str, Any] = {"n": len(captions), "descriptive": int(is_descriptive.sum()), "owners": len(set(owners))}
     auc = {name: float(roc_auc_score(is_descriptive, v)) for name, v in values.items()}
     found |= {name: facts(auc[name], drawn[name]) for name in values}
-    for name in list(values)[1:]:
-        found[f"student minus {name}"] = facts(auc["student"] - auc[name], drawn["student"] - drawn[name])
+    for name in [name for name in values if name != "number of words"]:
+        difference = auc[name] - auc["number of words"]
+        found[f"{name} minus number of words"] = facts(difference, drawn[name] - drawn["number of words"])
     for part, chosen in {"open": is_open, "not open": ~is_open}.items():
         found[part] = {"n": int(chosen.sum())} | {
             name: round(float(roc_auc_score(is_descriptive[chosen], v[chosen])), 3) for name, v in values.items()

@@ -8,7 +8,7 @@ pool. AUC of an image with its own text against images of its kind with 40 texts
 language; 95 % intervals by drawing owners with replacement. Groups of fewer than 30 pairs or 10 owners are left out.
 
 What reads the text alone is measured on the pairs labelled by hand (388), English as `english` tells: AUC of texts that
-are descriptive against those that are partly or not. The student learned from labels of open rows, so its rows are of
+are descriptive against those that are partly or not. `descriptive` learned from labels of open rows, so its rows are of
 the owners without any. `english` is left out: its value is the same for all of these. --only-texts keeps other rows.
 """
 
@@ -34,10 +34,10 @@ CAPTIONS = 8  # of profile photos
 MISMATCHES = 40
 FEWEST_PAIRS, FEWEST_OWNERS = 30, 10
 TEXT_SIGNALS = (
-    "icc", "word_count", "complexity_action", "conceptual_captions", "datacomp_caption",
+    "icc", "descriptive", "word_count", "complexity_action", "conceptual_captions", "datacomp_caption",
     "sentence_bottleneck", "scene_bank", "clip_stroop",
 )  # fmt: skip
-LEARNED_FROM_LABELS = ("icc",)
+LEARNED_FROM_LABELS = ("descriptive",)
 SIGNALS = ("fused.sieve_clip", "fused.web", "signals.clip_score", "signals.sieve")
 
 
@@ -53,18 +53,12 @@ class Scores:
         self.own = sentences.embed_sentences(own)
         vectors = [sentences.embed_sentences([mask_medium_phrases(text) for text in group]) for group in generated]
         self.generated = np.stack(vectors)  # (N, CAPTIONS, D)
-        self.words = np.array([len(text.split()) for text in texts], dtype=np.float64)
+        self.of_text = {"descriptive": caption_values(texts, "descriptive")}
         every = np.arange(len(texts))
         clip, sieve = self._clip(every, every), self._sieve(every, every)
         self.ranges = {"clip": (clip.min(), clip.max()), "sieve": (sieve.min(), sieve.max())}
-        self.mix = load_recipes()["web"].settings
-        self.means_and_sds = {"clip": (clip.mean(), clip.std()), "words": self._of_words(self._cut_words(every))}
-
-    def _of_words(self, words: np.ndarray) -> tuple[float, float]:
-        return float(words.mean()), float(words.std())
-
-    def _cut_words(self, text: np.ndarray) -> np.ndarray:
-        return np.minimum(self.words[text], self.mix.at_most["signals.word_count"])
+        pool = {"clip_score": clip, **self.of_text}
+        self.means_and_sds = {name: (values.mean(), values.std()) for name, values in pool.items()}
 
     def _clip(self, image: np.ndarray, text: np.ndarray) -> np.ndarray:
         return np.einsum("nd,nd->n", self.images[image], self.texts[text])
@@ -82,14 +76,14 @@ class Scores:
         """(M,), (M,) rows → signal → (M,) values."""
         clip, sieve = self._clip(image, text), self._sieve(image, text)
         (low, high), (lowest, highest) = self.ranges["clip"], self.ranges["sieve"]
-        (mean, sd), (words, words_sd) = self.means_and_sds["clip"], self.means_and_sds["words"]
-        weights = self.mix.weights
+        mixed = {"clip_score": clip, **{name: values[text] for name, values in self.of_text.items()}}
+        z = {name: (mixed[name] - mean) / sd for name, (mean, sd) in self.means_and_sds.items()}
+        weights = load_recipes()["web"].settings.weights
         return {
             "signals.clip_score": clip,
             "signals.sieve": sieve,
             "fused.sieve_clip": (clip - low) / (high - low) + (sieve - lowest) / (highest - lowest),
-            "fused.web": weights["signals.clip_score"] * (clip - mean) / sd
-            + weights["signals.word_count"] * (self._cut_words(text) - words) / words_sd,
+            "fused.web": sum(weights[f"signals.{name}"] * values for name, values in z.items()),
         }
 
 

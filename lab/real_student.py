@@ -3,18 +3,17 @@
 Teachers on real text (formulas.md §12): the scene bank, and a semantic-bottleneck autoencoder over MiniLM embeddings.
 300 LAION captions that people rated 0 to 3 (`icc/calibration_300.tsv`) calibrate them; a small head on MiniLM's fourth
 layer then imitates the calibrated teachers on real texts: COCO captions, Conceptual Captions, raw alt-text, and the
-words of MiniLM's vocabulary. What a value of a caption of one to three words is worth, alt-texts of web pages say whose
-images people have looked at (data/web, openly licensed rows). Writes OUT/icc_student and OUT/sentence_bottleneck.
+words of MiniLM's vocabulary. Writes OUT/icc_student and OUT/sentence_bottleneck.
 
-DIR of --shared holds data/captions, data/icc and data/web. No other ratings are read: neither the paper's benchmark nor
-the word ratings, which only judge the result (`benchmarks/icc_student.py`).
+DIR of --shared holds data/captions and data/icc. No other ratings are read: neither the paper's benchmark nor the word
+ratings, which only judge the result (`benchmarks/icc_student.py`).
 """
 
 import argparse
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -34,7 +33,6 @@ from curation_assets.engines.mlp import build_mlp
 from curation_assets.engines.sentence_layers import load_layers
 from curation_assets.numeric.agreement import agreement, agreement_difference, correlations
 from curation_assets.numeric.fusion import FusionWeights, fit_logistic_fusion, fuse
-from curation_assets.numeric.short_captions import MOST, ShortCaptions, informative_words
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.parquet import read_parquet
 from curation_assets.stores.text_tables import read_table
@@ -56,7 +54,6 @@ LOGISTIC_SHARE = 0.25  # of the logistic fusion in the target; the rest is the r
 WORD_WEIGHT = 0.5  # of a single word against a caption
 WORD_MEAN, WORD_SPREAD = 0.45, 0.15  # place of the single words on the scale of the captions
 HIDDEN, EPOCHS, BATCH, LEARNING_RATE, WEIGHT_DECAY = 128, 4, 512, 2e-3, 1e-2
-FLOOR = -0.2  # of the student's values: the lowest among the training texts is -0.24
 RATING_MAX = 3
 FOLDS, REPEATS, RESAMPLES = 10, 3, 2_000
 TEACHERS = ("scene_bank", "sentence_bottleneck")
@@ -103,57 +100,6 @@ def calibration(shared: Path) -> tuple[list[str], np.ndarray, np.ndarray]:
     table = read_table(shared / "data" / "icc" / "calibration_300.tsv")
     numbers = table.select(pl.col("concreteness", "icc_score").cast(pl.Float64))
     return table["caption"].to_list(), numbers["concreteness"].to_numpy(), numbers["icc_score"].to_numpy()
-
-
-def labelled_alt_texts(shared: Path, *, only_open: bool) -> pl.DataFrame:
-    """English alt-texts of web pages that a person judged: alt, owner, is_descriptive; with `only_open` those whose
-    licence lets weights be trained on them.
-    """
-    folder = shared / "data" / "web"
-    pairs = read_parquet(folder / "pairs.parquet").filter(pl.col("language_guess") == "en")
-    labelled = pairs.join(read_parquet(folder / "labels_400.parquet").drop("kind"), on="key").sort("key")
-    return labelled.filter(pl.lit(not only_open) | (pl.col("licence_class") == "open")).select(
-        "alt", "owner", "licence_class", is_descriptive=pl.col("descriptive") == "yes"
-    )
-
-
-def short_captions(labelled: pl.DataFrame) -> ShortCaptions:
-    """What the labels say of captions of few words."""
-    return ShortCaptions(fit_shares(labelled["alt"].to_list(), labelled["is_descriptive"].to_numpy()), FLOOR)
-
-
-def owner_folds(labelled: pl.DataFrame, repeat: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Masks (N,) of the alt-texts of nine tenths of the owners, and of the other tenth, for each of the ten."""
-    names, owner = np.unique(labelled["owner"].to_numpy(), return_inverse=True)
-    tenth = (np.random.default_rng(repeat).permutation(len(names)) % FOLDS)[owner]
-    for fold in range(FOLDS):
-        yield tenth != fold, tenth == fold
-
-
-def held_out_by_owner(labelled: pl.DataFrame, head: np.ndarray) -> np.ndarray:
-    """(N,) values of the student's head → (N,) values of the student, its shares fitted on openly licensed alt-texts of
-    other owners (mean of REPEATS draws of the tenths).
-    """
-    captions, is_open = np.array(labelled["alt"].to_list(), dtype=object), labelled["licence_class"] == "open"
-    held_out = np.zeros((REPEATS, len(captions)))
-    for repeat in range(REPEATS):
-        for known, test in owner_folds(labelled, repeat):
-            short = short_captions(labelled.filter(is_open & pl.Series(known)))
-            held_out[repeat, test] = short.adjusted(captions[test].tolist(), head[test])
-    return held_out.mean(axis=0)
-
-
-def fit_shares(captions: Sequence[str], is_descriptive: np.ndarray) -> tuple[float, ...]:
-    """(N,) captions and whether each says what its image shows → how often those of 0 to MOST words do, relative to
-    those of more.
-
-    Raises ValueError where a word count has no caption, or no caption of more than MOST words is descriptive.
-    """
-    counts = np.array([informative_words(caption) for caption in captions])
-    found = [is_descriptive[counts == n].mean() if (counts == n).any() else np.nan for n in range(MOST + 2)]
-    if np.isnan(found).any() or found[-1] == 0:
-        raise ValueError(f"expected labelled captions of 0 to {MOST + 1} words, the longest descriptive; got {found}")
-    return tuple(round(min(1.0, float(share / found[-1])), 3) for share in found[:-1])
 
 
 def vocabulary_words() -> list[str]:
@@ -347,9 +293,6 @@ def run(setup: Setup, shared: Path) -> None:
         return distil(inputs, targets, weight, setup.seed, label)
 
     measured = cross_validate(labelled, ratings, student_of)
-    alt_texts = labelled_alt_texts(shared, only_open=True)
-    few = short_captions(alt_texts)
-    measured["student"] = np.stack([few.adjusted(rated, values) for values in measured["student"]])
     single = {name: labelled.teachers[:, i] for i, name in enumerate(TEACHERS)}
     quality = {
         **{name: described(values[None], ratings) for name, values in single.items()},
@@ -367,7 +310,6 @@ def run(setup: Setup, shared: Path) -> None:
     targets = final.target(corpus)
     recipe = {
         "texts": {name: len(texts) for name, texts in captions.items()} | {"words": len(words)},
-        "labelled_alt_texts": {"rows": alt_texts.height, "owners": alt_texts["owner"].n_unique()},
         "calibration_sha256": file_sha256(shared / "data/icc/calibration_300.tsv"),
         "bank": {"address": "bank:embedded", "scenes": len(bank), "k": BANK_K},
         "bottleneck_width": BOTTLENECK_WIDTH,
@@ -404,9 +346,8 @@ def run(setup: Setup, shared: Path) -> None:
         )
         write_json(
             folder / "card.json",
-            {**asdict(card), "layers": [STUDENT_LAYER], "pooling": list(POOLING), "agreement": quality,
-             "short_captions": asdict(few)},
-        )  # fmt: skip
+            {**asdict(card), "layers": [STUDENT_LAYER], "pooling": list(POOLING), "agreement": quality},
+        )
     with replaced_folder(setup.out / "sentence_bottleneck") as folder:
         save_file(weights, folder / "bottleneck.safetensors")
         facts = {
@@ -483,9 +424,7 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(prog="python -m lab.real_student", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument(
-        "--shared", type=Path, required=True, help="folder that holds data/captions, data/icc, data/web"
-    )
+    parser.add_argument("--shared", type=Path, required=True, help="folder that holds data/captions and data/icc")
     parser.add_argument("--out", type=Path, required=True, help="folder for the weights")
     parser.add_argument("--work", type=Path, help="folder for intermediate files (default OUT/.work)")
     parser.add_argument("--seed", type=int, default=1234)

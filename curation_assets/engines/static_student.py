@@ -16,7 +16,6 @@ from tokenizers import Tokenizer
 
 from curation_assets.core.roles import ModelIdentity
 from curation_assets.engines.batches import run_unpadded
-from curation_assets.numeric.short_captions import ShortCaptions
 
 MAX_TOKENS = 128  # as the other students (formulas.md §1.8)
 WEIGHTS = "static.safetensors"
@@ -56,7 +55,6 @@ class StaticStudent:
     net: StaticNet
     tokenizer: Tokenizer  # without padding, cutting at MAX_TOKENS
     device: str
-    short_captions: ShortCaptions | None = None
 
     @torch.inference_mode()
     def score_captions(self, captions: Sequence[str]) -> np.ndarray:
@@ -65,8 +63,7 @@ class StaticStudent:
             return np.zeros(0)
         with _one_thread():
             found = run_unpadded(captions, self._token_ids, self.net, batch_size=BATCH, device=self.device)
-        values = found.double().cpu().numpy()
-        return values if self.short_captions is None else self.short_captions.adjusted(captions, values)
+        return found.double().cpu().numpy()
 
     def _token_ids(self, texts: Sequence[str]) -> list[list[int]]:
         return [encoding.ids for encoding in self.tokenizer.encode_batch_fast(list(texts))]
@@ -85,11 +82,9 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def load_static(
-    identity: ModelIdentity, folder: Path, encoder_folder: Path, device: str, short_captions: ShortCaptions | None
-) -> StaticStudent:
+def load_static(identity: ModelIdentity, folder: Path, encoder_folder: Path, device: str) -> StaticStudent:
     """The net in `folder`; `encoder_folder` holds the tokenizer."""
-    return StaticStudent(identity, read_net(folder).to(device), piece_tokenizer(encoder_folder), device, short_captions)
+    return StaticStudent(identity, read_net(folder).to(device), piece_tokenizer(encoder_folder), device)
 
 
 def read_net(folder: Path) -> StaticNet:

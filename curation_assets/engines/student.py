@@ -1,7 +1,7 @@
 """The role student: the distilled concreteness regressor, from the folder that `students.train_student` wrote.
 
 A card with `layers` and `pooling` (the shipped student: lab/real_student.py) reads those layers of the encoder
-instead of its sentence embedding; `short_captions` states what the values of captions of few words are worth.
+instead of its sentence embedding.
 """
 
 import json
@@ -20,7 +20,6 @@ from curation_assets.core.validation import check_known
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import local_folder
 from curation_assets.engines.batches import autocast, quiet_loading, run_by_length, weights_precision
-from curation_assets.numeric.short_captions import ShortCaptions
 
 
 @dataclass(eq=False, repr=False)
@@ -43,25 +42,19 @@ class MlpStudent:
     """One hidden layer on frozen sentence embeddings."""
 
     def __init__(
-        self,
-        identity: ModelIdentity,
-        weights: Mapping[str, np.ndarray],
-        sentence_encoder: SentenceEncoder,
-        short_captions: ShortCaptions | None = None,
+        self, identity: ModelIdentity, weights: Mapping[str, np.ndarray], sentence_encoder: SentenceEncoder
     ) -> None:
         """`weights`: hidden.weight (H, D), hidden.bias (H,), out.weight (H,), out.bias (1,)."""
-        self.short_captions = short_captions
         self.identity = identity
         self.weights = {name: tensor.astype(np.float64) for name, tensor in weights.items()}
         self.sentence_encoder = sentence_encoder
 
     def score_captions(self, captions: Sequence[str]) -> np.ndarray:
         """(N,) captions → (N,) float64, nominally in [0, 1], not clipped (formulas.md §1.1)."""
-        values = self.score_embeddings(self.sentence_encoder.embed_sentences(captions))
-        return values if self.short_captions is None else self.short_captions.adjusted(captions, values)
+        return self.score_embeddings(self.sentence_encoder.embed_sentences(captions))
 
     def score_embeddings(self, embeddings: np.ndarray) -> np.ndarray:
-        """(N, D) of its sentence encoder → (N,): `score_captions` without regard to the number of words."""
+        """(N, D) of its sentence encoder → (N,)."""
         embeddings = embeddings.astype(np.float64)
         hidden = np.maximum(embeddings @ self.weights["hidden.weight"].T + self.weights["hidden.bias"], 0.0)  # (N, H)
         return hidden @ self.weights["out.weight"] + self.weights["out.bias"][0]
@@ -171,13 +164,12 @@ def load(request: EngineRequest) -> Student:
         intercept, is_multilingual = float(tensors["intercept"][0]), _is_multilingual(card)
         return RidgeStudent(request.identity, tensors["coefficients"], intercept, encoder, is_multilingual)
     if kind == "minilm_mlp":
-        weights, encoder = load_file(folder / "mlp.safetensors"), _sentence_encoder(request, card)
-        return MlpStudent(request.identity, weights, encoder, ShortCaptions.of_card(card))
+        weights = load_file(folder / "mlp.safetensors")
+        return MlpStudent(request.identity, weights, _sentence_encoder(request, card))
     if kind == "static":
         from curation_assets.engines.static_student import load_static
 
-        short_captions = ShortCaptions.of_card(card)
-        return load_static(request.identity, folder, _encoder_folder(request, card), request.device, short_captions)
+        return load_static(request.identity, folder, _encoder_folder(request, card), request.device)
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
     quiet_loading()

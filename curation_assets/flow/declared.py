@@ -27,7 +27,15 @@ from curation_assets.flow.own_declared import (
     saved_policies,
 )
 from curation_assets.flow.sql import SqlModel, recipes
-from curation_assets.flow.worth import WEB, Composition, WebWorth, Worth, web_worth_of, worth_of
+from curation_assets.flow.worth import (
+    WEB,
+    Composition,
+    WebWorth,
+    Worth,
+    signals_behind,
+    web_worth_of,
+    worth_of,
+)
 from curation_assets.methods import all_methods, get_method, method_names
 from curation_assets.numeric.fusion import FusionWeights
 from curation_assets.selection.fitted import FittedRecipe, load_recipes
@@ -311,12 +319,13 @@ def holds_in_words(ctx: PoolContext) -> str | None:
 def web_worths_of(
     ctx: PoolContext, references: Iterable[str], composition: Composition | None = None
 ) -> list[WebWorth]:
-    """What each signal is worth for the kinds of images and the languages of the pool (its tables', unless given); none
-    where it is no pool of web pairs."""
+    """What each signal, and beside a recipe what it reads, is worth for the kinds of images and the languages of the
+    pool (its tables', unless given); none where it is no pool of web pairs."""
     if ctx.pool.image_domain != WEB:
         return []
     composition = composition or composition_of(ctx)
-    return [web_worth_of(reference, ctx.profile, composition, _given(ctx)) for reference in references]
+    shown = dict.fromkeys(one for reference in references for one in (reference, *signals_behind(reference)))
+    return [web_worth_of(reference, ctx.profile, composition, _given(ctx)) for reference in shown]
 
 
 def _worth(ctx: PoolContext, reference: str) -> Worth:

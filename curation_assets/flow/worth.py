@@ -210,6 +210,11 @@ def engines_of(reference: str, profile: Profile) -> str | None:
     return ";".join(f"{role}={profile.roles[role]}" for role in sorted(roles))
 
 
+def signals_behind(reference: str) -> list[str]:
+    """'signals.METHOD' of each method that a recipe or a signal rests on."""
+    return [f"signals.{name}" for name in _methods_of(reference)]
+
+
 def _rests_on(reference: str, given: Collection[str]) -> bool:
     return any(name in given or set(all_methods()[name].columns) & set(given) for name in _methods_of(reference))
 

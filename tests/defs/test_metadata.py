@@ -40,7 +40,7 @@ def test_every_method_of_a_paper_links_it() -> None:
     """Cited is a name with a year, or one of PAPERS; others say what they are."""
     without = [one.name for one in all_methods().values() if "](http" not in described(one.source)]
     # this project's rules, or a model that the operator names
-    own = {"image_kind", "nsfw", "personal_data", "watermark", "word_count"}
+    own = {"descriptive", "image_kind", "nsfw", "personal_data", "watermark", "word_count"}
     cleanlab = {"image_aspect", "image_dark", "image_entropy", "image_light"}  # software without a paper
     assert set(without) == own | cleanlab
     assert all(link.startswith("https://") for link in PAPERS.values())

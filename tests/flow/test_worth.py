@@ -72,7 +72,7 @@ def test_models_behind_a_recipe_are_those_of_all_its_signals() -> None:
         "captioner=embedded:captioner;sentence_encoder=embedded:minilm"
     )
     assert worth.engines_of("fused.duplicates", profile) == ""
-    assert worth.engines_of("fused.web", profile) == ENGINES  # a fitted recipe: a mix of clip_score and word_count
+    assert worth.engines_of("fused.web", profile) == ENGINES  # a fitted recipe: a mix of clip_score and descriptive
     assert worth.engines_of("signals.nsfw", profile) is None  # the profile names no classifier
 
 
@@ -115,7 +115,7 @@ def measured_on_web(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         f"signals.clip_score,{ENGINES},screenshot,en,own text,0.598,0.52,0.67,50\n"
         f"signals.clip_score,{ENGINES},all,en,own text,0.709,0.669,0.742,647\n"
         f"signals.clip_score,{ENGINES},photo,other,own text,0.61,0.5,0.72,40\n"
-        "signals.word_count,,all,en,descriptive,0.885,0.848,0.918,377\n"
+        "signals.descriptive,,all,en,descriptive,0.885,0.848,0.918,377\n"
     )
     monkeypatch.setattr(worth, "MEASURED_ON_WEB", path)
     worth._measured_on_web.cache_clear()
@@ -141,7 +141,7 @@ def test_on_web_pairs_figures_are_those_of_the_kinds_and_languages_at_hand() -> 
     assert str(worth.web_worth_of("signals.clip_score", embedded, unknown)).startswith("AUC all kinds .71 [")
     before = worth.web_worth_of("signals.clip_score", embedded, None)
     assert str(before) == "AUC all kinds .71 [.67, .74], n 647"
-    of_texts = worth.web_worth_of("signals.word_count", embedded, holds)
+    of_texts = worth.web_worth_of("signals.descriptive", embedded, holds)
     assert of_texts.reads_text_alone
     assert str(of_texts) == (
         "AUC of descriptive texts against others, all kinds .89 [.85, .92], n 377 (88% of the rows); "
@@ -166,6 +166,9 @@ def test_no_figure_of_photographs_stands_for_web_pairs(tmp_path: Path) -> None:
         "signals.icc": "not measured on web pairs",
     }
     assert "clip" not in {policy.name for policy in policies_of(ctx)}, "at chance on photographs, it is at chance here"
+    beside = worths_of(ctx, ["fused.web", "signals.icc"])  # two questions, two numbers, side by side
+    assert list(beside) == ["fused.web", "signals.clip_score", "signals.descriptive", "signals.icc"]
+    assert beside["signals.descriptive"] == "AUC of descriptive texts against others, all kinds .89 [.85, .92], n 377"
 
 
 def store_rows(ctx: PoolContext, table: str, rows: pl.DataFrame) -> None:
