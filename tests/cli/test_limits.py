@@ -34,6 +34,7 @@ HUGE = 10**15  # bytes
 
 
 def stopped_soon() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background commands ignore it
     threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()
 
 
