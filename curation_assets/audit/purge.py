@@ -20,9 +20,8 @@ from curation_assets.audit.ledger import (
 from curation_assets.methods import oriented
 from curation_assets.numeric.sorting import as_pairs, ordinals, stretches
 from curation_assets.selection.cut import PolicyCut
-from curation_assets.selection.judging import Judged, judge
+from curation_assets.selection.judging import Judged, cut_without, judge
 from curation_assets.selection.rows import UID, PoolRows, Texts, rows_sha256, uid_columns
-from curation_assets.stores.columns import uid_texts
 from curation_assets.stores.parquet import parquet_rows, scan_parquet
 from curation_assets.stores.shard_store import ShardStore
 
@@ -44,12 +43,13 @@ def names_samples(path: Path, sample_ids: Collection[str]) -> bool:
 def write_purged(source: Path, target: Path, sample_ids: Collection[str]) -> PolicyCut:
     """Write the ledger `source` without the rows of some samples, part by part. Other verdicts stay; ranks close up.
 
-    A cut that fell on such a sample moves to the next one that passes. Returns the cuts. Raises LedgerError where the
+    A cut that fell on such a sample names another (`cut_without`). Returns the cuts. Raises LedgerError where the
     verdict of another row would change.
     """
     left = _Left(source, rows_of_samples(source, sample_ids)["position"].to_numpy())
-    policy, _, profile, _ = ledger_facts(source)
-    cut, better = _cut_without(left, sample_ids), left.removed_ranks()
+    policy, before, profile, _ = ledger_facts(source)
+    rows = (rows_of_ledger(left.ledger(part)[0], left.nowhere) for part in stretches(len(left), PART_ROWS))
+    cut, better = cut_without(policy, before, rows, sample_ids), left.removed_ranks()
     counts = np.zeros((len(cut.cuts), 3), dtype=np.int64)
     for part in stretches(len(left), PART_ROWS):
         ledger, _ = left.ledger(part)
@@ -68,11 +68,7 @@ def write_purged(source: Path, target: Path, sample_ids: Collection[str]) -> Pol
         for step, removed in enumerate(better):
             mine = np.flatnonzero((judged.step == step) & (rank > 0))
             rank[mine] -= np.searchsorted(removed, _rank_keys(judged, step, mine, position)).astype(rank.dtype)
-        return ledger.frame.with_columns(
-            pl.Series("rank", rank),
-            pl.Series("threshold", judged.threshold).fill_nan(None),
-            pl.Series("margin", judged.margin).fill_nan(None),
-        ).with_columns(pl.when(pl.col("rank") > 0).then(pl.col("rank")).alias("rank"))
+        return ledger.frame.with_columns(pl.Series("rank", rank).replace(0, None))
 
     footer: dict[str, Any] = {"policy": policy.recorded(), "cut": cut.to_dict(), "profile": profile}
     footer |= {"counts": tuple(map(tuple, counts.tolist())), "rows_sha256": rows_sha256(left)}
@@ -129,32 +125,3 @@ def _rank_keys(judged: Judged, step: int, rows: np.ndarray, position: np.ndarray
     rank_by = judged.cut.cuts[step].rank_by
     values = oriented(rank_by, judged.rows.signal(rank_by, judged.policy.seed).values[rows])
     return as_pairs(~ordinals(values), position[rows])
-
-
-def _cut_without(left: _Left, sample_ids: Collection[str]) -> PolicyCut:
-    """The same cuts, none of which falls on one of the samples."""
-    policy, cut, *_ = ledger_facts(left.source)
-    falls = [number for number, one in enumerate(cut.cuts) if one.boundary_id in sample_ids]
-    tied: dict[int, str] = {}  # the last of those that passed by their id
-    worst: dict[int, float] = {}  # of those that pass, higher is better
-    for part in stretches(len(left), PART_ROWS) if falls else ():
-        rows = rows_of_ledger(left.ledger(part)[0], left.nowhere)
-        judged = judge(policy, rows, cut)
-        for number in falls:
-            values = judged.rows.signal(cut.cuts[number].rank_by, policy.seed).values
-            passing = np.flatnonzero((judged.step > number) | ((judged.step == number) & judged.is_kept))
-            if not len(passing):
-                continue
-            last = passing[values[passing] == cut.cuts[number].threshold][-1:]
-            if len(last):
-                tied[number] = uid_texts(rows.uid_high[last], rows.uid_low[last])[0]
-            lowest = float(oriented(cut.cuts[number].rank_by, values[passing]).min())
-            worst[number] = min(worst.get(number, lowest), lowest)
-    cuts = list(cut.cuts)
-    for number in falls:
-        if number in tied:
-            cuts[number] = replace(cuts[number], boundary_id=tied[number])
-        else:  # None: nobody passes, whatever its value
-            threshold = oriented(cuts[number].rank_by, worst[number]) if number in worst else None
-            cuts[number] = replace(cuts[number], threshold=threshold, boundary_id=None)
-    return replace(cut, cuts=tuple(cuts))

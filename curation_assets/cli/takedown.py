@@ -18,6 +18,7 @@ from curation_assets.cli.common import (
     show_json,
 )
 from curation_assets.core.errors import EXPECTED_ERRORS
+from curation_assets.core.progress import reporter_for
 from curation_assets.flow.context import PoolContext
 from curation_assets.operations.opt_out_checks import forget_proposed, proposed_opt_outs
 from curation_assets.operations.takedown_feeds import fetched_feed
@@ -136,7 +137,9 @@ def apply(
         try:
             certificate = None
             if name in declared or pool:
-                certificate = take_down(settings, name, with_sources=sources, on_notice=notice, wait=wait)
+                certificate = take_down(
+                    settings, name, with_sources=sources, on_notice=notice, progress=reporter_for(), wait=wait
+                )
             withdrawn = withdraw_denied(settings, name)
         except EXPECTED_ERRORS:
             raise
@@ -213,6 +216,8 @@ def _show(certificate: dict[str, Any]) -> None:
         show(f"  your source still has it: {source}")
     for sentence in certificate["not_done"]:
         show(f"  not done: {sentence}")
+    if names := certificate["made_again"]:
+        show(f"  made again, since their rows depend on others: {', '.join(names)}")
     if names := certificate["not_made_again"]:
         show(f"  not made again: {', '.join(names)}; `curate run {certificate['pool']}` makes them")
     for export in certificate["exports_flagged"]:

@@ -47,7 +47,7 @@ class InstanceRecords(Holder):
         self._folders = [folder for folder in folders if not folder.resolve().is_relative_to(home)]
 
     def purge(self, ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown) -> None:
-        texts = takedown.needles.texts
+        texts = takedown.texts
         for path in self.files():
             scrub(path, texts)
         self.scrub(texts)

@@ -169,7 +169,6 @@ def _run_held_pool(
     observer = assets.Observer(
         progress, table_done, lambda sentence, error: problems.append((sentence, error)), on_notice
     )
-    roles = roles_of(declared.values())
     left: dict[str, Table] = {}  # of the other phase and not up to date, and what rests on it
     for group in phases(list(declared.values()), tables):
         of_derived = sorted([*keys, *missing])
@@ -190,7 +189,7 @@ def _run_held_pool(
             table_done(_report_of_up_to_date(ctx, table, parts_of[table.name]))
         waiting = [table for table in group if table.name not in up_to_date]
         if waiting:
-            if roles:
+            if roles := roles_of(waiting):
                 warm_up(settings, roles)
             try:
                 with watched(instance, on_notice):

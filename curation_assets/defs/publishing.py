@@ -40,7 +40,7 @@ def run_and_publish(
     with contextlib.ExitStack() as held:
         if not is_shared:
             held.enter_context(pool_lease(work, named, on_notice=on_notice, wait=wait))
-        certificate = finish_interrupted(settings, pool_name, on_notice=on_notice, wait=wait)
+        certificate = finish_interrupted(settings, pool_name, on_notice=on_notice, progress=progress, wait=wait)
         if certificate is not None:
             on_notice(
                 f"A takedown that was interrupted is finished: {len(certificate['samples'])} rows, "

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from curation_assets.core.errors import EXPECTED_ERRORS
+from curation_assets.core.progress import ProgressReporter
 from curation_assets.core.settings import Settings
 from curation_assets.defs.instance_records import InstanceRecords
 from curation_assets.defs.launch import prepare_instance, run_pool
@@ -12,7 +13,8 @@ from curation_assets.defs.releases import record_releases
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import readable_tables, tables_of
 from curation_assets.flow.holder import Takedown
-from curation_assets.flow.holders import can_be_made
+from curation_assets.flow.holders import to_be_made_again
+from curation_assets.flow.table import TableReport
 from curation_assets.operations.releases import denied_samples, withdraw
 from curation_assets.operations.takedown import begin_takedown, finish_takedown, forget_pending, pending_takedown
 from curation_assets.stores.lease import PoolHeldError, alone_with_tables, pool_lease
@@ -25,9 +27,10 @@ def take_down(
     *,
     with_sources: bool = False,
     on_notice: Callable[[str], None] = lambda sentence: None,
+    progress: ProgressReporter | None = None,
     wait: bool = True,
 ) -> dict[str, Any] | None:
-    """Purge, make the affected partitions again, certify. None where the pool holds nothing of the denylist.
+    """Purge, make what is made of all rows again, certify. None where the pool holds nothing of the denylist.
 
     A takedown that was interrupted is finished with it. `on_notice` receives what it waits for, and why something is
     not made again: the certificate does not wait for that. Raises what `begin_takedown` and `finish_takedown` raise; a
@@ -35,7 +38,7 @@ def take_down(
     """
     work, command = settings.work(pool), "curate takedown apply"
     with pool_lease(work, command, on_notice=on_notice, wait=wait), prepare_instance(settings) as instance:
-        ctx, faults = _opened(settings, pool)
+        ctx, faults = _opened(settings, pool, progress)
         tables, unlisted = readable_tables(ctx)
         faults += unlisted
         records = InstanceRecords(settings, instance)
@@ -51,26 +54,32 @@ def take_down(
         return {**certificate, "certificate": str(path)}
 
 
-def _opened(settings: Settings, pool: str) -> tuple[PoolContext, list[str]]:
+def _opened(settings: Settings, pool: str, progress: ProgressReporter | None) -> tuple[PoolContext, list[str]]:
     """A pool, whichever profile its declaration names; and why it cannot be opened with that one."""
     try:
-        return PoolContext.open(settings, pool), []
+        return PoolContext.open(settings, pool, progress=progress), []
     except EXPECTED_ERRORS as error:
-        return PoolContext.open(replace(settings, is_profile_chosen=True), pool), [str(error)]
+        without = replace(settings, is_profile_chosen=True)
+        return PoolContext.open(without, pool, progress=progress), [str(error)]
 
 
 def _make_again(
     settings: Settings, ctx: PoolContext, takedown: Takedown, faults: Sequence[str], on_notice: Callable[[str], None]
 ) -> None:
-    """Make what was there before again, as far as it can be made of what there is; the next run makes the rest.
+    """Make again what is made of all rows, as far as it can be made of what there is; the next run makes the rest.
 
     `faults`: why tables of the pool cannot be listed.
     """
+
+    def made(report: TableReport) -> None:
+        if report.computed:
+            on_notice(f"  {report.table} made again in {report.seconds:.1f} s")
+
     try:
         if faults:
             raise ValueError("; ".join(faults))
-        if names := can_be_made(ctx, tables_of(ctx), takedown.tables):
-            run_pool(settings, ctx.pool.name, tables=names, on_notice=on_notice)
+        if names := to_be_made_again(ctx, tables_of(ctx), takedown):
+            run_pool(settings, ctx.pool.name, tables=names, progress=ctx.progress, on_table=made, on_notice=on_notice)
     except Exception as error:  # whatever fails: nothing of the samples is left in what is there
         kind = "" if isinstance(error, EXPECTED_ERRORS) else f"unexpected {type(error).__name__}: "
         on_notice(f"The takedown goes on without all tables that it removed: {kind}{error}")
@@ -88,7 +97,12 @@ def withdraw_denied(settings: Settings, pool: str) -> list[str]:
 
 
 def finish_interrupted(
-    settings: Settings, pool: str, *, on_notice: Callable[[str], None] = lambda sentence: None, wait: bool = True
+    settings: Settings,
+    pool: str,
+    *,
+    on_notice: Callable[[str], None] = lambda sentence: None,
+    progress: ProgressReporter | None = None,
+    wait: bool = True,
 ) -> dict[str, Any] | None:
     """Finish a takedown of the pool that was begun and has no certificate; None where there is none.
 
@@ -98,7 +112,7 @@ def finish_interrupted(
     try:
         if pending_takedown(settings.home, pool) is None:
             return None
-        return take_down(settings, pool, on_notice=on_notice, wait=wait)
+        return take_down(settings, pool, on_notice=on_notice, progress=progress, wait=wait)
     except PoolHeldError:
         raise
     except EXPECTED_ERRORS as error:

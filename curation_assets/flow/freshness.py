@@ -4,8 +4,6 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import polars as pl
-
 from curation_assets.audit.versions import VersionBook
 from curation_assets.core.table_names import DOWNLOADS, REGISTERED_SHARDS, reference_of
 from curation_assets.flow.context import PoolContext
@@ -46,23 +44,6 @@ def _materialise_once(ctx: PoolContext, table: Table, shard: str | None, tables:
         )
     return ctx.store.materialise(
         table.name, lambda: compute(ctx, shard), partition=shard, run_id=ctx.run_id, **made_from
-    )
-
-
-def rewrite_table(
-    ctx: PoolContext, table: Table, shard: str, frame: pl.DataFrame, *, tables: Mapping[str, Table]
-) -> None:
-    """Store other rows of a table that is up to date, as made from the same code, inputs, models and settings."""
-    made_from = _made_from(ctx, table, shard, tables)
-    ctx.store.write(
-        table.name,
-        frame,
-        shard,
-        code_version=made_from["code_version"],
-        inputs=ctx.store.input_versions(table.name, made_from["inputs"]),
-        models=made_from["models"],
-        config=made_from["config"],
-        run_id=ctx.run_id,
     )
 
 

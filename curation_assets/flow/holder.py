@@ -66,6 +66,11 @@ class Takedown:
         self.entries = sorted(map(list, {*map(tuple, self.entries), *entries}))
 
     @property
+    def texts(self) -> frozenset[str]:
+        """What leaves records and loose files, which nothing makes again: the texts of `needles`, and the ids."""
+        return self.needles.texts | set(self.sample_ids)
+
+    @property
     def needles(self) -> Needles:
         """What must be found nowhere afterwards."""
         return Needles.of(self.samples, but=self.shared)

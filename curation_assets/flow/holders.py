@@ -1,6 +1,7 @@
-"""The tables and folders of a pool: a takedown removes what may hold a sample, and the flow makes it again without."""
+"""The tables and folders of a pool: rows of samples leave those of shards; what is made of all rows is made again."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.holder import Holder, Takedown, files_in
 from curation_assets.flow.table import Table
 from curation_assets.flow.table_checks import folder_checks, table_checks
+from curation_assets.flow.taken_down import rewrite_fit, take_down_rows
 from curation_assets.numeric.identity import UID_DTYPE
 from curation_assets.selection.ranges import SORTED_ROWS
 from curation_assets.selection.rows import UID, uid_columns
@@ -51,17 +53,18 @@ class StoredTables(Holder):
 
     def purge(self, ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown) -> None:
         store = ctx.store
+        with ctx.progress.task(f"takedown of {takedown.pool}: shards", len(takedown.shards)) as advance:
+            take_down_rows(store, tables, takedown.samples, advance)
+        for name, table in tables.items():
+            if name not in takedown.holding:
+                _take_out_of_fit(ctx, tables, table, takedown.sample_ids)
+        for name in made_of_all_rows(tables, takedown.holding):
+            store.remove(name)
         for name, files in orphans(ctx, tables).items():
             # neither has an id or a text by which it could be found: vectors, and pictures of a report
             is_without = name == CONTRAST_PAIRS or STAGES[stage_of(name)].is_evaluation
-            if is_without or any(_holds_any(path, takedown) for path in files):
-                store.remove(name)
-        touched = touched_tables(tables, takedown.holding)
-        for name in reversed(touched):  # registered rows last: what is downloaded is purged by them
-            if tables[name].grain == "shard":
-                for shard in takedown.shards:
-                    store.remove(name, shard)
-            else:
+            holds = takedown.needles.matches_in if store.partitions(name) else partial(_holds_any, takedown)
+            if is_without or any(map(holds, files)):
                 store.remove(name)
         remove_all_stale(store.root)
         remove_path(store.root / SORTED_ROWS)  # what a run that was killed left
@@ -113,6 +116,24 @@ def touched_tables(tables: Mapping[str, Table], holding: Collection[str] = ()) -
     return [name for name in tables if name in resting and name not in kept]
 
 
+def made_of_all_rows(tables: Mapping[str, Table], holding: Collection[str] = ()) -> list[str]:
+    """Those of `touched_tables` whose rows depend on others: removed with all samples, and made again without some."""
+    return [name for name in touched_tables(tables, holding) if tables[name].grain != "shard"]
+
+
+def _take_out_of_fit(ctx: PoolContext, tables: Mapping[str, Table], table: Table, sample_ids: Collection[str]) -> None:
+    """Of a stored fit the ids of samples leave; a damaged one, which may hold some, goes whole."""
+    if table.fit is None or table.fit.without is None or not _is_stored(ctx.store, table.name):
+        return
+    try:
+        after = table.fit.without(ctx, sample_ids)
+    except StoreError:
+        ctx.store.remove(table.name)
+        return
+    if after is not None:
+        rewrite_fit(ctx.store, tables, table.name, after)
+
+
 def kept_fits(tables: Mapping[str, Table], holding: Collection[str] = ()) -> list[str]:
     """Frozen fits that rest on registered rows: numbers and weights, no sample. Not those in `holding`, nor what rests
     on a model of them (a folder) and was fitted again; rows, as those that change, are no reason to fit again.
@@ -162,7 +183,7 @@ def orphans(ctx: PoolContext, tables: Mapping[str, Table]) -> dict[str, list[Pat
     return files
 
 
-def _holds_any(path: Path, takedown: Takedown) -> bool:
+def _holds_any(takedown: Takedown, path: Path) -> bool:
     """Whether a file holds one of the samples: its id in a table or a subset, or what must be found nowhere."""
     ids = pl.LazyFrame({"sample_id": takedown.sample_ids}).select("sample_id", *uid_columns())
     try:
@@ -182,17 +203,31 @@ def _holds_any(path: Path, takedown: Takedown) -> bool:
 
 def stored_names(ctx: PoolContext, tables: Mapping[str, Table]) -> list[str]:
     """Declared tables that are stored, damaged ones included: they may hold a sample."""
-    return [name for name in tables if ctx.store.partitions(name) or _is_stored(ctx.store, name)]
+    return [name for name in tables if is_there(ctx, name)]
 
 
-def can_be_made(ctx: PoolContext, tables: Mapping[str, Table], names: Collection[str]) -> list[str]:
-    """Those of `names`, in flow order, whose inputs are stored or can be made with them."""
-    found: list[str] = []
+def to_be_made_again(ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown) -> list[str]:
+    """Tables that were stored before a takedown and are to be looked at again after it, in flow order: those made of
+    all rows, those that it removed, and what rests on them; and registered rows, since it changed the pool's source.
+
+    Only those whose inputs are stored or made with them.
+    """
+    again = {*made_of_all_rows(tables, takedown.holding), *_REMEMBERING}
+    again |= {name for name in takedown.tables if name in tables and not is_there(ctx, name)}
     for name, table in tables.items():  # inputs first
-        is_there = (one in found or ctx.store.partitions(one) or _is_stored(ctx.store, one) for one in table.inputs)
-        if name in names and all(is_there):
+        if again.intersection(table.inputs):
+            again.add(name)
+    again = {*again, REGISTERED_SHARDS} & set(takedown.tables)
+    found: list[str] = []
+    for name, table in tables.items():
+        if name in again and all(one in found or is_there(ctx, one) for one in table.inputs):
             found.append(name)
     return found
+
+
+def is_there(ctx: PoolContext, name: str) -> bool:
+    """Whether something of a table or folder is stored, damaged or not."""
+    return bool(ctx.store.partitions(name)) or _is_stored(ctx.store, name)
 
 
 def _is_stored(store: ShardStore, name: str) -> bool:

@@ -100,6 +100,8 @@ class Fit:
     #: Whether what is stored holds something of one of these samples, by id; taking such a one down removes the table.
     #: None: numbers and weights of the whole pool (docs/decisions/0070).
     holds_any: Callable[[PoolContext, Collection[str]], bool] | None = None
+    #: The stored rows without the ids of these samples, where they name one; else None. What is fitted stays.
+    without: Callable[[PoolContext, Collection[str]], pl.DataFrame | None] | None = None
 
 
 @dataclass(frozen=True)
@@ -138,6 +140,9 @@ class Table:
     fit: Fit | None = None
     continues: str | None = None  # the table whose rows this one carries on, one for one
     trainings: Trainings | None = None
+    #: Of a table of shards: rows → the same rows once their samples are taken down; None: as `emptied` has them
+    #: (flow/taken_down.py).
+    taken_down: Callable[[pl.DataFrame], pl.DataFrame] | None = None
     shown: Shown = Shown()
 
     def __post_init__(self) -> None:

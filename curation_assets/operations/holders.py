@@ -75,7 +75,7 @@ class LooseFiles(Holder):
     turn = 3
 
     def purge(self, ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown) -> None:
-        texts = takedown.needles.texts
+        texts = takedown.texts
         for path in other_files(ctx, takedown.shards):
             scrub(path, texts)
 
@@ -103,7 +103,12 @@ def other_files(ctx: PoolContext, shards: Sequence[str]) -> list[Path]:
     canaries = (SignalsOptions.of(pool).canary for pool in declared)
     kept_out += [home / canary for canary in canaries if canary]
     kept_out += [Path(export.folder) for export in recorded_exports(home)]
-    kept_out += [home / FOLDER, home / "pools", root / "costs", *(root / name for name in (*STAGES, "source", "world"))]
+    kept_out += [
+        home / FOLDER,
+        home / "pools",
+        root / "costs",
+        *(root / name for name in (*STAGES, "source", "world", FOLDER)),
+    ]
     kept_out += [folder for folder in (root / DOWNLOADS_FOLDER).glob("*") if folder.name not in shards]
     outside = {path.resolve() for path in kept_out}
     files = []

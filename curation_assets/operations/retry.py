@@ -15,7 +15,7 @@ import polars as pl
 
 from curation_assets.core.table_names import DOWNLOADS, REGISTERED_SHARDS
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.freshness import is_up_to_date, rewrite_table
+from curation_assets.flow.freshness import is_up_to_date
 from curation_assets.flow.table import Table
 from curation_assets.scoring.batches import BrokenEngineError
 from curation_assets.scoring.upstream import UPSTREAM
@@ -187,7 +187,7 @@ def recompute_rows(
                 rows = table.rows(replace(ctx, store=store), shard)
                 after = _with_rows(before, chosen, rows)
                 if not after.equals(before):
-                    rewrite_table(ctx, table, shard, after, tables=tables)
+                    ctx.store.rewrite(table.name, after, shard)
                 record["content_sha256"] = frame_sha256(after)
         except BrokenEngineError as error:
             on_notice(f"{table.name} of {shard}: {error}; its {len(part.positions)} rows keep their reasons")

@@ -2,11 +2,11 @@
 
 The denylist (stores/denylist.py) keeps it from coming back: it is read at registration, at download and when subsets
 are written. `begin` writes down what it is about to remove (`pending_path`), then purges what holds the sample: its
-bytes leave tars and tables at once, before anything is computed. The flow then makes the affected shards again, where
-it can; `finish` looks for what is left, writes the certificate and removes the note, whatever is not made again. A
-takedown that was killed in between is finished by the next `takedown apply` or `run`. Cuts, ranges, statistics and
-students that were fitted on the sample stay frozen and are named; a frozen table that holds something of the sample
-itself is made again.
+bytes leave tars and tables at once. Rows of tables of shards leave them, and nothing is computed for it
+(flow/taken_down.py); what is made of all rows, the flow makes again, where it can. `finish` looks for what is left,
+writes the certificate and removes the note, whatever is not made again. A takedown that was killed in between is
+finished by the next `takedown apply` or `run`. Cuts, ranges, statistics and students that were fitted on the sample
+stay frozen and are named; a frozen table that holds something of the sample itself is made again.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from curation_assets.core.errors import StoreError
 from curation_assets.core.seal import sealed_json
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.holder import SAMPLE_SCHEMA, Holder, Takedown, all_holders
-from curation_assets.flow.holders import drop_previous_versions, frozen_holding, stored_names
+from curation_assets.flow.holders import drop_previous_versions, frozen_holding, made_of_all_rows, stored_names
 from curation_assets.flow.table import Table
 from curation_assets.operations.other_rows import same_images, shared_with_others
 from curation_assets.stores.atomic import PRIVATE, fetch_folder, remove_all_stale, remove_path, write_text_atomically
@@ -90,8 +90,10 @@ def begin_takedown(
         remaining_sources=list(before.remaining_sources),
         is_purged=False,
     )
-    for holder in holders:
-        holder.find(ctx, tables, takedown, is_resumed=not with_sources)
+    with ctx.progress.task(f"takedown of {pool.name}: rows looked for", len(holders)) as advance:
+        for holder in holders:
+            holder.find(ctx, tables, takedown, is_resumed=not with_sources)
+            advance(1)
     place = ["shard", "source_row"]
     samples = takedown.samples.group_by(place).agg(pl.all().drop_nulls().first())
     takedown.samples = samples = samples.select(SAMPLE_SCHEMA.names()).sort(place)
@@ -113,8 +115,10 @@ def begin_takedown(
     }
     add_to_denylist(home, ids, reasons, is_found=True)
     note_found(home, takedown.entries)
-    for holder in holders:
-        holder.purge(ctx, tables, takedown)
+    with ctx.progress.task(f"takedown of {pool.name}: rows taken out", len(holders)) as advance:
+        for holder in holders:
+            holder.purge(ctx, tables, takedown)
+            advance(1)
     takedown.is_purged = True
     _write_pending(home, takedown)
     return takedown
@@ -134,7 +138,11 @@ def finish_takedown(
     paths = _artefacts(ctx, tables, takedown, holders)
     after, needles = digests(home, paths), takedown.needles
     searched = {*paths, *(path for holder in holders for path in holder.searched(ctx, tables, takedown))}
-    left = [(_shown(home, path), what) for path in sorted(searched) for what in needles.matches_in(path)]
+    left = []
+    with ctx.progress.task(f"takedown of {takedown.pool}: files searched", len(searched)) as advance:
+        for path in sorted(searched):
+            left += [(_shown(home, path), what) for what in needles.matches_in(path)]
+            advance(1)
     elsewhere = [holder.left(ctx, takedown) for holder in holders]
     left += [one for found in elsewhere for one in found.found]
     with_owners = [one for found in elsewhere for one in found.with_owners]
@@ -144,6 +152,7 @@ def finish_takedown(
         {"path": path, "sha256_before": takedown.digests_before.get(path), "sha256_after": after.get(path)}
         for path in sorted({*takedown.digests_before, *after})
     ]
+    before, now = set(takedown.tables), set(stored_names(ctx, tables))
     certificate: dict[str, Any] = {
         "pool": takedown.pool,
         "written_at": utc_now(),
@@ -158,7 +167,8 @@ def finish_takedown(
         "same_image": same,
         "sources_not_ours": sorted(set(takedown.remaining_sources)),
         "not_done": [*(sentence for found in elsewhere for sentence in found.not_done), *not_searched],
-        "not_made_again": [name for name in takedown.tables if name not in stored_names(ctx, tables)],
+        "made_again": [name for name in made_of_all_rows(tables, takedown.holding) if name in before & now],
+        "not_made_again": [name for name in takedown.tables if name not in now],
     }
     for holder in holders:
         certificate |= holder.certified(ctx, tables, takedown)

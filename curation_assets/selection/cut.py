@@ -10,6 +10,9 @@ from curation_assets.core.plain_json import number, plain
 from curation_assets.numeric.selection import share_count
 from curation_assets.selection.policy import Policy, Step
 
+#: Comes before every sample_id: in a cut, in place of a sample that was taken down.
+NO_ID = "0" * 32
+
 
 @dataclass(frozen=True)
 class Cut:
@@ -23,7 +26,7 @@ class Cut:
     valued: int  # of those, samples with a value
     kept: int
     threshold: float | None  # worst value that passes, in its unit, which may be infinite; None: none does
-    boundary_id: str | None  # None: every value equal to the threshold passes
+    boundary_id: str | None  # None: every value equal to the threshold passes; NO_ID: none does
 
 
 @dataclass(frozen=True)

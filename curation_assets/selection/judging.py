@@ -6,9 +6,9 @@ Verdict tables of shards, ledgers, plans and differences of policies are all jud
 
 import hashlib
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -18,7 +18,7 @@ import polars as pl
 from curation_assets.methods import lower_is_better, oriented
 from curation_assets.numeric.selection import NOTHING, Cutoff, count_valued, ranks, top_count, top_share_compat
 from curation_assets.numeric.sorting import STRETCH, gather, positions, stretches
-from curation_assets.selection.cut import Cut, PolicyCut, check_cut, kept_count
+from curation_assets.selection.cut import NO_ID, Cut, PolicyCut, check_cut, kept_count
 from curation_assets.selection.left_out import remaining
 from curation_assets.selection.policy import Policy
 from curation_assets.selection.rows import DROPPED, FAILED, KEPT, STATES, Parted, PoolRows, Texts, code_type
@@ -353,6 +353,25 @@ def reaching(policy: Policy, rows: PoolRows, cuts: Sequence[Cut]) -> np.ndarray:
     for reached in itertools.islice(_cut_by_cut(policy, rows, _frozen(cuts, rows), candidates), len(cuts)):
         candidates = reached.passing
     return candidates
+
+
+def cut_without(policy: Policy, cut: PolicyCut, parts: Iterable[PoolRows], sample_ids: Collection[str]) -> PolicyCut:
+    """The same cut, which names none of the samples, and by which every other row keeps its verdict.
+
+    `parts`: the rows that are left, in order of their ids; read where the cut names one. Thresholds stay. Raises as
+    `judge`.
+    """
+    named = [number for number, one in enumerate(cut.cuts) if one.boundary_id in sample_ids]
+    last = dict.fromkeys(named, NO_ID)  # of the values equal to the threshold the last that passes
+    for rows in parts if named else ():
+        judged = judge(policy, rows, cut)
+        for number in named:
+            passes = (judged.step > number) | ((judged.step == number) & judged.is_kept)
+            values = judged.rows.signal(cut.cuts[number].rank_by, policy.seed).values
+            for row in np.flatnonzero(passes & (values == cut.cuts[number].threshold))[-1:]:
+                last[number] = id_at(rows, row)
+    cuts = (replace(one, boundary_id=last.get(number, one.boundary_id)) for number, one in enumerate(cut.cuts))
+    return replace(cut, cuts=tuple(cuts))
 
 
 def _boundary_id(rows: PoolRows, reached: _Reached) -> str | None:

@@ -14,7 +14,7 @@ from curation_assets.sources.download.download import DOWNLOADS_SCHEMA, download
 from curation_assets.sources.download.retry import download_with_retries
 from curation_assets.sources.options import SourceOptions
 from curation_assets.sources.text_columns import SIZES
-from curation_assets.stores.denylist import Denylist
+from curation_assets.stores.denylist import TAKEDOWN, Denylist
 from curation_assets.stores.hash_lists import HashList, read_hash_lists
 from curation_assets.stores.image_rights import image_signals
 from curation_assets.stores.images import ImageRejected, tar_index
@@ -108,6 +108,12 @@ def _end_without_request(row: Mapping[str, Any]) -> tuple[str | None, str | None
     if dropped is None and row["caption"] is None:
         dropped = "empty_caption"
     return (None if dropped is None else "dropped"), dropped
+
+
+def taken_down_downloads(pool: Pool, rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows of raw/downloads once their samples are taken down, as `download` gives them."""
+    end = {"status": "dropped", "reason": TAKEDOWN} if pool.must_download else {"status": "kept"}
+    return _as_downloads(rows.select("sample_id", "source_row", **{name: pl.lit(value) for name, value in end.items()}))
 
 
 def _as_downloads(rows: pl.DataFrame) -> pl.DataFrame:

@@ -38,6 +38,11 @@ class Manifest:
     files: Mapping[str, str] = field(default_factory=dict)  # of a folder: relative name → sha256
     seal: str = field(default="", compare=False)  # of the file that this stands in (seal.py); '' until it is written
 
+    @property
+    def version(self) -> InputVersion:
+        """What a table that reads this one records of it."""
+        return InputVersion(self.asset, self.partition, self.content_sha256)
+
     def to_json(self) -> str:
         """Sorted, indented JSON; without a seal, with the zeros that one replaces."""
         content = {**vars(self), "seal": self.seal or UNSEALED}

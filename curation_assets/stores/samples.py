@@ -90,14 +90,20 @@ def without_denied(rows: pl.DataFrame, denylist: Denylist) -> pl.DataFrame:
     is_denied = denylist.denied(rows)
     if not is_denied.any():
         return rows
-    telling = {"url", "caption", "member", "image_file", "image_sha256", OWN_ID, *GIVEN} - {"source"}
-    emptied = [name for name in telling if name in rows.columns]
     if "source_reason" not in rows.columns:
         rows = rows.with_columns(source_reason=pl.lit(None, pl.String))
+    whole = taken_down_rows(rows)
     return rows.with_columns(
-        *(pl.when(is_denied).then(None).otherwise(pl.col(name)).alias(name) for name in emptied),
-        pl.when(is_denied).then(pl.lit(TAKEDOWN)).otherwise(pl.col("source_reason")).alias("source_reason"),
+        pl.when(is_denied).then(whole[name]).otherwise(pl.col(name)).alias(name) for name in rows.columns
     )
+
+
+def taken_down_rows(rows: pl.DataFrame) -> pl.DataFrame:
+    """Registered rows once their samples are taken down: id, place and source stay."""
+    telling = {"url", "caption", "member", "image_file", "image_sha256", OWN_ID, *GIVEN} - {"source"}
+    emptied = [pl.lit(None, kind).alias(name) for name, kind in rows.schema.items() if name in telling]
+    repeats = [pl.lit(False).alias("is_duplicate")] if "is_duplicate" in rows.columns else []
+    return rows.with_columns(*emptied, *repeats, source_reason=pl.lit(TAKEDOWN))
 
 
 def build_sample_rows(

@@ -437,7 +437,6 @@ class ShardStore:
         a home in a bucket it is not called: there the put of a later writer is refused.
         Raises ValueError when a column `shard` disagrees with the partition.
         """
-        path = self.table_path(asset, partition)
         if partition is not None and isinstance(frame, pl.DataFrame) and "shard" in frame.columns:
             shards = frame["shard"].cast(pl.String)
             if not repeats_text(shards.to_arrow(compat_level=pl.CompatLevel.oldest()), partition):
@@ -459,6 +458,39 @@ class ShardStore:
             seconds=seconds,
             written_at=utc_now(),
         )
+        return self._put(frame, manifest, check)
+
+    def rewrite(
+        self,
+        asset: str,
+        frame: pl.DataFrame,
+        partition: str | None = None,
+        *,
+        inputs: Sequence[InputVersion] | None = None,
+    ) -> Manifest:
+        """Store other rows of a stored table, as made by the same run from the same code, models and settings.
+
+        `inputs`: the versions that it counts as made from; None: as before. Raises MissingTableError.
+        """
+        before = self.manifest(asset, partition)
+        if before is None:
+            raise MissingTableError(f"{named(asset, partition)} is not materialised, and so has no rows to change")
+        changed = replace(
+            before,
+            content_sha256=frame_sha256(frame),
+            inputs=before.inputs if inputs is None else tuple(inputs),
+            row_count=frame.height,
+            written_at=utc_now(),
+            seal="",
+        )
+        return self._put(frame, changed)
+
+    def _put(
+        self, frame: pl.DataFrame | pl.LazyFrame, manifest: Manifest, check: Callable[[], None] = lambda: None
+    ) -> Manifest:
+        """Write a table with its manifest in one step. `check`: as of `write`."""
+        asset, partition = manifest.asset, manifest.partition
+        path = self.table_path(asset, partition)
         try:
             with contextlib.ExitStack() as until_replaced, replacing(path) as temporary:
                 # Level 1 takes two thirds of the time of level 3, and scores and ids come out no larger.

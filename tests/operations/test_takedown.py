@@ -30,12 +30,13 @@ from typer.testing import CliRunner
 
 from curation_assets.audit.why import explain
 from curation_assets.cli import app
+from curation_assets.core.errors import StoreError
 from curation_assets.core.json_files import read_json
 from curation_assets.core.settings import Settings, load_settings
 from curation_assets.defs.launch import prepare_instance, run_pool
 from curation_assets.defs.takedown import take_down
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.freshness import materialise_table
+from curation_assets.flow.freshness import is_up_to_date, materialise_table
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.holder import all_holders
 from curation_assets.flow.run_table import run_with_upstream
@@ -52,6 +53,7 @@ from curation_assets.sources.declaration import add_pool, add_world_pool, load_p
 from curation_assets.sources.download.download import DownloadSettings, download_shard, take_down_downloads
 from curation_assets.stages.raw import takedown_sources
 from curation_assets.stages.raw.takedown_sources import SourceChangedError
+from curation_assets.stores.catalog import stored_tables
 from curation_assets.stores.denylist import Denylist, _hash, add_to_denylist, normalised
 from curation_assets.stores.images import decode_image, tar_index
 from curation_assets.stores.releases import list_releases
@@ -106,6 +108,11 @@ def shard_files(ctx: PoolContext, shard: str) -> dict[str, tuple[str, int]]:
     return found
 
 
+def rows_of_shard(ctx: PoolContext, shard: str) -> dict[str, pl.DataFrame]:
+    names = [table.name for table in tables_of(ctx).values() if table.grain == "shard"]
+    return {name: ctx.store.read(name, shard) for name in names}
+
+
 @pytest.mark.slow
 def test_a_canary_leaves_every_byte_of_a_real_run(finished_pool: FinishedPool, tmp_path: Path) -> None:
     home = tmp_path / "home"
@@ -120,6 +127,7 @@ def test_a_canary_leaves_every_byte_of_a_real_run(finished_pool: FinishedPool, t
     needles = (canary["caption"].encode(), canary["url"].encode(), image, small)
     assert holders(home / "work", *needles)
     before = shard_files(ctx, "tiny-000000")
+    rows_before = rows_of_shard(ctx, "tiny-000001")
     release = create_release(ctx, tables_of(ctx), "icc", "v1")
     assert verify_release(release.folder) == []
     others = {
@@ -146,6 +154,10 @@ def test_a_canary_leaves_every_byte_of_a_real_run(finished_pool: FinishedPool, t
     assert len(pictures) > 20
     assert certificate["left"] == []
     assert shard_files(ctx, "tiny-000000") == before
+    is_other = pl.col("sample_id") != canary["sample_id"]
+    rows = rows_of_shard(ctx, "tiny-000001")
+    for name, of_table in rows.items():
+        assert of_table.filter(is_other).equals(rows_before[name].filter(is_other)), name
     kept = {
         name: data for name, data in everything(ctx.store.root / "downloads" / "tiny-000001").items() if "!" in name
     }
@@ -168,6 +180,11 @@ def test_a_canary_leaves_every_byte_of_a_real_run(finished_pool: FinishedPool, t
     assert len(everything(ctx.store.root / "downloads" / "tiny-000001")) > 100
     assert holders(home, *needles) == []
     assert take_down(settings, "tiny") is None
+    # what a takedown leaves of a row is what the flow makes of it
+    tables = tables_of(ctx)
+    for name, of_table in rows.items():
+        made = tables[name].rows(ctx, "tiny-000001")
+        assert made.filter(~is_other).equals(of_table.filter(~is_other)), name
 
 
 @pytest.mark.parametrize("kind", ["url", "uid", "sha256", "domain"])
@@ -222,6 +239,17 @@ def test_sources_are_rewritten_on_request_and_rows_keep_their_places(tmp_path: P
     )
 
 
+def made_of_others(store: ShardStore) -> list[tuple[str, str, str]]:
+    """Tables of shards that count as made from other rows of their shard than are stored: they would be stale."""
+    return [
+        (name, shard, read.asset)
+        for name in stored_tables(store)
+        for shard in store.partitions(name)
+        for read in store.manifest(name, shard).inputs  # type: ignore[union-attr]
+        if read.partition == shard and read != store.manifest(read.asset, shard).version  # type: ignore[union-attr]
+    ]
+
+
 def killed_at(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """From now on the `number`-th change of a file by the takedown is not made, and ends it."""
     changes = itertools.count()
@@ -250,7 +278,8 @@ def killed_at(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
                 patched.add((module, name))
                 monkeypatch.setattr(module, name, counted(getattr(module, name)))
     assert {name for _, name in patched} == changing
-    monkeypatch.setattr(ShardStore, "remove", counted(ShardStore.remove))
+    for name in ("remove", "rewrite"):
+        monkeypatch.setattr(ShardStore, name, counted(getattr(ShardStore, name)))
 
 
 @pytest.mark.parametrize(
@@ -285,6 +314,7 @@ def test_a_takedown_killed_at_any_step_is_finished_by_the_next(tmp_path: Path, w
         begun = begin_takedown(ctx, tables_of(ctx), with_sources=with_sources and not was_begun)
         assert begun is not None, number
         assert [row["url"] for row in begun.samples.to_dicts()] == ["http://host0.example/9.jpg"]
+        assert made_of_others(ctx.store) == [], number
         bring_up_to_date(settings)
         certificate, _ = finish_takedown(ctx, tables_of(ctx), begun)
         assert certificate["left"] == [], number
@@ -319,7 +349,8 @@ def test_a_takedown_killed_after_its_purge_goes_on_and_does_not_begin_anew(tmp_p
     more = begin_takedown(ctx, tables_of(ctx))
     assert more is not None
     assert more.samples.height == 2
-    assert ctx.store.partitions("raw/samples") == [key for key in ctx.shards() if key not in more.shards]
+    emptied = ctx.store.scan("raw/samples").filter(pl.col("reason") == "takedown").collect()
+    assert emptied["sample_id"].to_list() == more.samples["sample_id"].to_list()
     bring_up_to_date(settings)
     scratch = ctx.store.root / "note.txt"
     scratch.write_text(caption_of(9))
@@ -395,6 +426,21 @@ def test_subsets_obey_before_anything_is_purged_and_exports_are_flagged(tmp_path
     assert json.loads((exported / EXPORT_FLAG).read_text())["sample_ids"] == [kept[0]]
     assert (np.load(exported / "subset.npy") == contents).all()
     assert read_json(path, dict, advice="") == certificate
+
+
+def test_what_is_denied_elsewhere_makes_nothing_stale_here(tmp_path: Path) -> None:
+    """A pool without a hit stays current and is released; one with a hit is neither until that is applied."""
+    ctx = finished_photos(tmp_path)
+    tables = tables_of(ctx)
+    add_to_denylist(tmp_path, [("url", "http://nowhere.example/1.jpg"), ("uid", "f" * 32)])
+    assert begin_takedown(ctx, tables) is None
+    assert is_up_to_date(ctx, tables["filtered/subsets"], tables=tables)
+    create_release(ctx, tables, "icc", "v1")
+    kept = read_subset(ctx.store.folder_path("filtered/subsets") / "icc.npy")
+    add_to_denylist(tmp_path, [("uid", kept[0])])
+    assert not is_up_to_date(ctx, tables["filtered/subsets"], tables=tables)
+    with pytest.raises(StoreError, match="stale"):
+        create_release(ctx, tables, "icc", "v2")
 
 
 def test_what_no_table_makes_again_is_purged_too(tmp_path: Path) -> None:

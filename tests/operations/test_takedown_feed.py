@@ -4,6 +4,7 @@ import hashlib
 import io
 import itertools
 import json
+import re
 import shutil
 import tarfile
 from dataclasses import replace
@@ -383,6 +384,37 @@ def test_taking_out_that_was_killed_is_finished_by_the_next(tmp_path: Path) -> N
         assert number > 1, "no kill came"
         shutil.rmtree(undisturbed)
         assert number > 6
+
+
+@pytest.mark.parametrize("kind", ["webdataset", "hf", "npy"])
+def test_a_rewritten_export_states_what_is_left_and_no_id(tmp_path: Path, kind: str) -> None:
+    """Counts and domains of the samples left; the row that was taken out is the one on which the cut fell."""
+    ctx = finished_photos(tmp_path / "home")
+    home, subset = ctx.settings.home, find_subset(ctx, "icc")
+    assert subset.ledger is not None
+    taken = subset.ledger.cut.cuts[-1].boundary_id
+    rows = subset.rows.frame().filter(pl.col("sample_id") != taken)
+    out = EXPORTS[kind](subset, tmp_path / kind)  # type: ignore[operator]
+    folder = out if out.is_dir() else out.parent
+    add_to_denylist(home, [("uid", str(taken))])
+    assert take_out(home, folder) == [taken]
+    facts = checked_manifest(folder)["subset"]  # type: ignore[index]
+    assert str(taken) not in (folder / "manifest.json").read_text()
+    assert (facts["samples"], facts["entries"]) == (rows.height, rows.height)
+    hosts = rows.select(pl.col("url").str.extract("//([^/]+)/")).to_series().value_counts()
+    assert {one["domain"]: one["samples"] for one in facts["domains"]} == (
+        {} if kind == "npy" else dict(hosts.iter_rows())
+    )
+    if kind == "hf":
+        shards = dict(rows["shard"].value_counts().iter_rows())
+        assert {one["shard"]: one["samples"] for one in facts["shards"]} == shards
+        card = (folder / "README.md").read_text()
+        told = dict(re.findall(r"(?m)^\| ([a-z0-9.-]+) \| (\d+) \|(?: `[0-9a-f]{64}` \|)?$", card))
+        assert told == {name: str(count) for name, count in [*hosts.iter_rows(), *shards.items()]}
+        assert f"\n{rows.height} image–text pairs kept from pool" in card
+        assert "Not in this export: 1 × `dropped:takedown`" in card or "Not in this export" not in card
+    for path in folder.glob("croissant.json"):
+        assert json.loads(path.read_text())["description"].startswith(f"{rows.height} samples of ")
 
 
 def test_only_whole_exports_are_rewritten(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ from curation_assets.operations.releases import verify_release
 from curation_assets.outputs.registry import recorded_exports
 from curation_assets.sources.declaration import add_pool, add_world_pool
 from curation_assets.sources.download.download import DownloadSettings
+from curation_assets.stores.catalog import stored_tables
 from curation_assets.stores.denylist import add_to_denylist
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.shard_store import MANIFEST_FILE, ShardStore
@@ -114,14 +115,18 @@ def declare(home: str, pool: str) -> None:
         rows = [(f"{n:06d}", urls[n], captions[n], jpeg(n)) for n in numbers]
         for shard in range(2):
             write_tar(source / f"{shard:06d}.tar", rows[shard * ROWS[pool] // 2 : (shard + 1) * ROWS[pool] // 2])
+    values = {
+        name: [n * step % 17 / 17 for n in numbers] for name, step in (("icc", 3), ("clip_score", 5), ("sieve", 7))
+    }
+    if pool == TARS:  # the worst of the half that is kept, by whatever is cut: a cut that fell on it
+        for of_signal in values.values():
+            others = sorted((value for n, value in enumerate(of_signal) if n != CANARY), reverse=True)
+            of_signal[CANARY] = sum(others[ROWS[TARS] // 2 - 2 : ROWS[TARS] // 2]) / 2
     given = pl.DataFrame(
         {
             "sample_id": [sample_id_of(url, caption) for url, caption in zip(urls, captions, strict=True)],
             "generated_captions": [[f"thing {n}"] for n in numbers],
-            **{
-                name: [n * step % 17 / 17 for n in numbers]
-                for name, step in (("icc", 3), ("clip_score", 5), ("sieve", 7))
-            },
+            **values,
         }
     )
     given.write_parquet(place / "given.parquet")
@@ -279,6 +284,22 @@ def facts(home: str, pool: str) -> dict[str, Any]:
     return same
 
 
+def neighbours(home: str, pool: str) -> dict[str, str]:
+    """Every table of shards without the rows of the canary, and every verdict of a ledger on other rows, as JSON."""
+    store = ShardStore(load_settings(home, "embedded").work(pool))
+    canary = sample_id_of(CANARY_URL, CANARY_CAPTION)
+    found = {}
+    for asset in stored_tables(store):
+        for key in store.partitions(asset):
+            rows = store.read(asset, key).filter(pl.col("sample_id") != canary)
+            found[f"{asset} {key}"] = rows.write_json()
+    for path in sorted(store.folder_path(LEDGER).glob("*.parquet")):
+        rows = pl.read_parquet(path, hive_partitioning=False).filter(pl.col("uid_high") != int(canary[:16], 16))
+        chosen = rows.select("uid_high", "uid_low", "decided_by", "threshold", "margin", "verdict", "reason")
+        found[f"ledger {path.stem}"] = chosen.cast({pl.Enum: pl.String, pl.Categorical: pl.String}).write_json()
+    return found
+
+
 def _is_in_force(path: Path) -> bool:
     """Whether a file is not of a version that is kept for its readers, and that a link no longer names."""
     version = next((one for one in path.parents if VERSION.match(one.name)), None)
@@ -422,6 +443,10 @@ class Prepared:
     def traces(self) -> list[str]:
         """What the home still holds of the canary."""
         return list(self._call("tests.torture.canary:traces"))
+
+    def neighbours(self) -> dict[str, str]:
+        """What the home says of other samples than the canary."""
+        return dict(self._call("neighbours"))
 
     def certificates(self) -> list[dict[str, Any]]:
         """Of the takedowns of the pool, oldest first."""

@@ -335,16 +335,13 @@ def subset_facts(subset: Subset) -> dict[str, Any]:
         "pool": subset.ctx.pool.name,
         "pool_kind": subset.ctx.pool.kind,
         "release": subset.release.name if subset.release else None,
-        "samples": subset.rows.height,
+        **facts_of_rows(subset.rows),
         "entries": subset.entries,
         "part": subset.part,
         "split": subset.split,
         "missing": missing_counts(subset.missing),
         "chosen_by": {"kind": "file", "path": subset.source.name, "sha256": subset.source_sha256},
         "shards": _shard_versions(subset),
-        "domains": _domains(subset.rows),
-        "caption_sources": _caption_sources(subset.rows),
-        "caption_words": _spread(subset.rows, pl.col("caption").fill_null("").str.count_matches(r"\S+")),
         "signals": [],
         "image_domain": subset.ctx.pool.image_domain,
         "worths": {},
@@ -370,6 +367,16 @@ def _mixture_of(subset: Subset, policy: Policy) -> str:
     release = subset.release
     stated = stated_mixture(subset.ctx, policy) if release is None else release.about.get("mixture")
     return mixture_in_words(stated) if stated else ""
+
+
+def facts_of_rows(rows: FrameFile) -> dict[str, Any]:
+    """Those of `subset_facts` that follow from the rows alone: samples, domains, captions. `rows`: url, caption."""
+    return {
+        "samples": rows.height,
+        "domains": _domains(rows),
+        "caption_sources": _caption_sources(rows),
+        "caption_words": _spread(rows, pl.col("caption").fill_null("").str.count_matches(r"\S+")),
+    }
 
 
 def policy_facts(ledger: Ledger, source: Path, source_sha256: str) -> dict[str, Any]:

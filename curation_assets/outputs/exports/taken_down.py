@@ -7,7 +7,8 @@ The flag is written first and names them, so that a call that was killed is fini
 
 import itertools
 import json
-from collections.abc import Collection, Iterator, Mapping
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,10 @@ from curation_assets.numeric.identity import UID_DTYPE, packed_uids
 from curation_assets.numeric.sorting import stretches
 from curation_assets.outputs.exports.credits import CREDITS
 from curation_assets.outputs.exports.manifest import MANIFEST, MISSING
-from curation_assets.outputs.exports.subset import MISSING_SCHEMA, NOTHING_MISSING, missing_counts
+from curation_assets.outputs.exports.subset import MISSING_SCHEMA, NOTHING_MISSING, facts_of_rows, missing_counts
 from curation_assets.outputs.holders import EXPORT_FLAG
 from curation_assets.outputs.registry import SAMPLE_IDS, record_export, recorded_exports
+from curation_assets.selection.cut import NO_ID
 from curation_assets.selection.rows import UID, uid_columns
 from curation_assets.stores.arrays import write_npy
 from curation_assets.stores.atomic import remove_all_stale, replacing, write_text_atomically
@@ -44,6 +46,7 @@ _ADVICE = "name the folder of an export (webdataset, hf or npy), whole and as it
 #: Formats that hold no image: writing them again takes seconds.
 _NOT_REWRITTEN = {"keys": "has no ids to take them out by", "index": "is not rewritten in part"}
 _TAKEN_DOWN = pl.lit(f"dropped:{TAKEDOWN}")  # why a sample is missing
+SHOWN_SHARDS = 50  # of a card
 _HEADING = "\n## Taken down\n"
 
 
@@ -199,18 +202,21 @@ def _rewrite(folder: Path, manifest: dict[str, Any], ids: Collection[str], flag:
     _edit(folder / "sizes.json", lambda sizes: {name: counts[name] for name in sizes})
     if (folder / CREDITS).is_file():
         manifest["credited"] = _filter_credits(folder / CREDITS, taken)
+    left = {**manifest["subset"], **_facts(folder, manifest), "entries": entries, "missing": missing_counts(listed)}
+    for cut in left.get("chosen_by", {}).get("cuts", ()):
+        cut["boundary_id"] = NO_ID if cut["boundary_id"] in taken else cut["boundary_id"]
     card = folder / "README.md"
     if card.is_file():
         text = card.read_text(encoding="utf-8").partition(_HEADING)[0]
         note = (
             f"{_HEADING}\n{len(flag['sample_ids']):,} samples were taken out of this copy, last at "
-            f"{flag['flagged_at']}: {EXPORT_FLAG} lists their ids. The counts above are those of before.\n"
+            f"{flag['flagged_at']}: {EXPORT_FLAG} lists their ids. Signals, cuts and verdicts above are of before.\n"
         )
-        write_text_atomically(card, text + note)
+        write_text_atomically(card, _counted_card(text, left) + note)
     names = [file["path"] for file in manifest["files"]]
-    _edit(folder / "croissant.json", lambda content: _described(content, folder))
+    _edit(folder / "croissant.json", lambda content: _described(content, folder, manifest["subset"], left))
     manifest["counts"] |= {"written": samples, "missing": listed.height, "entries": entries}
-    manifest["subset"] |= {"missing": missing_counts(listed)}
+    manifest["subset"] = left
     manifest["taken_down"] = {"samples": len(flag["sample_ids"]), "at": flag["flagged_at"]}
     manifest["files"] = [
         {
@@ -222,6 +228,49 @@ def _rewrite(folder: Path, manifest: dict[str, Any], ids: Collection[str], flag:
         for name, before in sorted({MISSING: {}, **dict(zip(names, manifest["files"], strict=True))}.items())
     ]
     write_text_atomically(folder / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False))
+
+
+def _facts(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Facts of the subset as its tables have them now; what no table tells is no longer stated."""
+    told = pl.Schema({"sample_id": pl.String, "url": pl.String, "caption": pl.String, "shard": pl.String})
+    parts = [pl.DataFrame(schema=told)]
+    for path, column in _tables(folder, manifest).values():
+        table = scan_parquet(path)
+        there = [name for name in (*told, "caption_source") if name in table.collect_schema() and name != "sample_id"]
+        frame = table.select(pl.col(column).alias("sample_id"), *there).unique("sample_id", maintain_order=True)
+        absent = [pl.lit(None, kind).alias(name) for name, kind in told.items() if name not in (*there, "sample_id")]
+        parts.append(frame.with_columns(absent).collect())
+    rows = pl.concat(parts, how="diagonal")
+    counted = dict(rows["shard"].drop_nulls().value_counts().iter_rows())
+    shards = [
+        {**one, "samples": counted.get(one["shard"]) if counted else None} for one in manifest["subset"]["shards"]
+    ]
+    facts = facts_of_rows(FrameFile([rows]))
+    return {**facts, "samples": sum(part.height for part in listed_samples(folder / SAMPLE_IDS)), "shards": shards}
+
+
+def _counted_card(text: str, facts: Mapping[str, Any]) -> str:
+    """A card whose counts and tables of domains and shards are those of the facts."""
+    text = re.sub(r"(?m)^[\d,]+(?= (?:image–text pairs|captions) kept from pool )", f"{facts['samples']:,}", text)
+    text = re.sub(r"(?m)(?<=: )[\d,]+(?= entries in all\.$)", f"{facts['entries']:,}", text)
+    missing = ", ".join(f"{count} × `{reason}`" for reason, count in facts["missing"].items())
+    text = re.sub(r"(?m)(?<=^Not in this export: ).*(?= \(`missing\.tsv`)", lambda found: missing, text)
+    domains = [(one["domain"], one["samples"], None) for one in facts["domains"]]
+    shards = [(one["shard"], one["samples"], one["content_sha256"]) for one in facts["shards"][:SHOWN_SHARDS]]
+    return _with_rows(_with_rows(text, "| domain | samples |", domains), "| shard | samples | data version |", shards)
+
+
+def _with_rows(text: str, heading: str, rows: Iterable[tuple[str, int | None, str | None]]) -> str:
+    """Markdown with other rows in the table of a heading, where there is one; the row of those not shown stays."""
+    before, found, after = text.partition(f"\n{heading}\n")
+    if not found:
+        return text
+    ruler, *lines = after.split("\n")
+    end = next((at for at, line in enumerate(lines) if not line.startswith("|")), len(lines))
+    more = [line for line in lines[:end] if line.startswith("| … |")]
+    cells = ([name, "–" if count is None else f"{count:,}", f"`{sha}`" if sha else ""] for name, count, sha in rows)
+    written = ["| " + " | ".join(filter(None, row)) + " |" for row in cells]
+    return before + found + "\n".join([ruler, *written, *more, *lines[end:]])
 
 
 def _add_missing(folder: Path, taken: Collection[str]) -> FrameFile:
@@ -288,8 +337,14 @@ def _stats(stats: dict[str, Any], count: int) -> dict[str, Any]:
     return {**stats, "count": count, "successes": count, "status_dict": {"success": count}}
 
 
-def _described(content: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Croissant: hash and size of the files as they are now."""
+def _described(
+    content: dict[str, Any], folder: Path, before: Mapping[str, Any], left: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Croissant: hash and size of the files as they are now, and how many samples."""
+    counted = rf"\b{before['samples']}(?= samples of )"
+    for name, value in content.items():
+        if isinstance(value, str):
+            content[name] = re.sub(counted, str(left["samples"]), value)
     for one in content["distribution"]:
         if "contentUrl" in one:
             path = _file(folder, one["contentUrl"])

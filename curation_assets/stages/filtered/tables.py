@@ -2,7 +2,7 @@
 
 import functools
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +10,7 @@ import polars as pl
 
 from curation_assets.audit.ledger import check_against_verdicts, recorded_signals, write_ledger, write_versions
 from curation_assets.audit.versions import VersionBook
+from curation_assets.core.errors import StoreError
 from curation_assets.core.table_names import (
     CONTAMINATION,
     DUPLICATES,
@@ -26,16 +27,16 @@ from curation_assets.flow.declared import fitted_recipes, policies_of, recipe_mo
 from curation_assets.flow.frozen import frozen_notes
 from curation_assets.flow.table import Fit, Folder, Shown, Table, TableCheck, Together
 from curation_assets.numeric.identity import packed_uids
-from curation_assets.selection.cut import PolicyCut, cut_frame, cut_of_frame
-from curation_assets.selection.judging import judge, multiplicity
+from curation_assets.selection.cut import NO_ID, PolicyCut, cut_frame, cut_of_frame
+from curation_assets.selection.judging import cut_without, judge, multiplicity
 from curation_assets.selection.part_by_part import fit_pool_cut
 from curation_assets.selection.policy import RANDOM, Policy
 from curation_assets.selection.ranges import ranges_with_repeats, whole_pool
 from curation_assets.selection.rows import DROP_REASON, ROW_KEY, UID, PoolRows, uid_columns
+from curation_assets.stages.filtered.denied import COMPARED, denied_rows
 from curation_assets.stores.columns import by_shard, uid_texts
-from curation_assets.stores.denylist import COLUMNS, Denylist
+from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.external_sort import RUN_BYTES, ExternalSort
-from curation_assets.stores.samples import SAMPLES_SCHEMA
 from curation_assets.stores.subsets import write_sorted_keys, write_sorted_subset
 from curation_assets.stores.tar_samples import sample_key
 
@@ -68,7 +69,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         "`<policy>.keys.tsv` "
         "(tar and key of every kept sample, to train on the tars as they are).",
         compute=Folder(_subsets),
-        config=lambda ctx, shard: _denylist_config(ctx),
+        config=lambda ctx, shard: denied_rows(ctx),
         shown=Shown(kinds=("numpy", "parquet")),
     )
     yield Table(
@@ -123,13 +124,25 @@ def _cut_table(policy: Policy) -> Table:
         with whole_pool(ctx.store, ctx.progress) as pool:
             return cut_frame(fit_pool_cut(policy, pool))
 
+    def without(ctx: PoolContext, sample_ids: Collection[str]) -> pl.DataFrame | None:
+        cut = cut_of(ctx, policy.name)
+        if not any(one.boundary_id in sample_ids for one in cut.cuts):
+            return None
+        try:
+            with whole_pool(ctx.store, ctx.progress) as pool:
+                return cut_frame(cut_without(policy, cut, pool.parts(), sample_ids))
+        except (StoreError, ValueError):  # of another policy, or a signal is missing: nobody can say which rows tie
+            return ctx.store.read(f"filtered/{policy.name}_cut").with_columns(
+                pl.col("boundary_id").replace(dict.fromkeys(sample_ids, NO_ID))
+            )
+
     return Table(
         name=f"filtered/{policy.name}_cut",
         grain="pool",
         inputs=(SAMPLES, DUPLICATES, *policy.tables),
         version=policy.version,
         compute=compute,
-        fit=Fit(),
+        fit=Fit(without=without),
         description=(
             f"One row per step of policy {policy.name}: the threshold, and the pool that it was fitted on. Frozen: a "
             "shard that is added or removed later changes no other verdict until `curate run POOL --refit-cuts`."
@@ -220,15 +233,9 @@ def with_policies(ctx: PoolContext, table: str, columns: Sequence[str]) -> Itera
             yield part.with_columns(pl.col(column).any().over(UID) for column in kept_by.values())
 
 
-def _denylist_config(ctx: PoolContext) -> dict[str, str] | None:
-    version = Denylist.load(ctx.settings.home).version
-    return {"denylist": version} if version else None
-
-
 def _subsets(ctx: PoolContext, folder: Path) -> None:
     denylist = Denylist.load(ctx.settings.home)  # a takedown that is not applied yet already counts
-    compared = [name for name in COLUMNS if denylist and name in SAMPLES_SCHEMA and name != "sample_id"]
-    columns = ["sample_id", "source_row", "tar", "member", *compared]
+    columns = list(dict.fromkeys(["sample_id", "source_row", "tar", "member", *(COMPARED if denylist else ())]))
     policies = policies_of(ctx)
     sorts = {
         policy.name: [ExternalSort(by, folder, RUN_BYTES // len(policies)) for by in (UID, ["tar", "key"])]

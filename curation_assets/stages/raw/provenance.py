@@ -34,6 +34,7 @@ def provenance_table(ctx: PoolContext) -> Table:
         needs=Needs(roles=(ROLE,) if ROLE in ctx.profile.roles else ()),
         config=lambda ctx, shard: [_of_source(source) for source in _sources(ctx.pool).values()],
         continues=SAMPLES,
+        taken_down=_without_content,
         shown=Shown(kinds=("polars",)),
     )
 
@@ -93,13 +94,19 @@ def provenance_rows(
             caption.str.count_matches(r"\S+").cast(pl.Int32).alias("caption_words"),
         )
     )
+    rows = rows.select(PROVENANCE_SCHEMA.names()).cast(PROVENANCE_SCHEMA)
     is_removed = samples["reason"].is_in([TAKEDOWN, QUARANTINED]).fill_null(False)
-    emptied = [
-        pl.when(is_removed).then(None).otherwise(pl.col(name)).alias(name)
-        for name in PROVENANCE_SCHEMA
-        if name not in KEPT_OF_REMOVED
-    ]
-    return rows.with_columns(emptied).select(PROVENANCE_SCHEMA.names()).cast(PROVENANCE_SCHEMA)
+    removed = _without_content(rows)
+    return rows.with_columns(
+        pl.when(is_removed).then(removed[name]).otherwise(pl.col(name)).alias(name) for name in rows.columns
+    )
+
+
+def _without_content(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows of samples that were taken down or quarantined."""
+    return rows.with_columns(
+        pl.lit(None, kind).alias(name) for name, kind in rows.schema.items() if name not in KEPT_OF_REMOVED
+    )
 
 
 def _columns(frame: pl.DataFrame, schema: Mapping[str, Any]) -> pl.DataFrame:

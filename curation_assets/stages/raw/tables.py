@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import polars as pl
@@ -11,9 +12,17 @@ from curation_assets.core.table_names import DOWNLOADS, LOOKUP, REGISTERED_SHARD
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Folder, Needs, Shown, Table, TableCheck
 from curation_assets.sources.base import version_of
-from curation_assets.sources.shards import build_samples, download, hash_list_of, register_shard, source_fingerprint
+from curation_assets.sources.shards import (
+    build_samples,
+    download,
+    hash_list_of,
+    register_shard,
+    source_fingerprint,
+    taken_down_downloads,
+)
 from curation_assets.stages.raw.deliveries import shard_notes
 from curation_assets.stages.raw.provenance import provenance_table
+from curation_assets.stores.samples import taken_down_rows
 
 #: While the last rows of a shard wait for their servers, the next one is under way.
 DOWNLOADS_AT_ONCE = 2
@@ -30,6 +39,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         "what cannot be read of it.",
         compute=lambda ctx, shard: register_shard(ctx.pool, _key(shard), ctx.settings),
         config=lambda ctx, shard: source_fingerprint(ctx.pool, _key(shard), ctx.settings),
+        taken_down=taken_down_rows,
         shown=Shown(
             checks=(
                 TableCheck("source_whole", "All of the shard's source could be read, and it holds rows.", shard_notes),
@@ -48,6 +58,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         needs=Needs(at_once=DOWNLOADS_AT_ONCE if ctx.pool.opens_urls else 1),
         config=lambda ctx, shard: ctx.pool.download_config(),
         continues=REGISTERED_SHARDS,
+        taken_down=partial(taken_down_downloads, ctx.pool),
         shown=Shown(kinds=("polars", "python")),
     )
     yield Table(

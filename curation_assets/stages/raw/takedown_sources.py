@@ -11,6 +11,7 @@ import tarfile
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -99,7 +100,7 @@ def _sha256(index: TarIndex, member: str) -> str | None:
 
 
 def purge_source(ctx: PoolContext, shard: str, samples: pl.DataFrame, sources: Mapping[str, str]) -> None:
-    """Of samples of a shard, leave KEY.json with the id in its tar, and the key in a table beside it.
+    """Of samples of a shard, leave KEY.json with id and source in its tar, and the key in a table beside it.
 
     Rows keep their order. `sources`: path → sha256 as registered. A file that holds nothing of them stays as it is:
     this was called before. Raises SourceChangedError for one that does and is another than was registered.
@@ -109,7 +110,17 @@ def purge_source(ctx: PoolContext, shard: str, samples: pl.DataFrame, sources: M
     rows = {listed[row["source_row"]]: row for row in samples.iter_rows(named=True) if row["source_row"] < len(listed)}
     for table in tables:
         _purge_table(table, rows, sources)
-    _purge_tar(tar, rows, sources)
+    tombs = {f"{key}.json": json.dumps(_tomb(ctx, shard, row)).encode() for key, row in rows.items()}
+    _purge_tar(tar, rows, tombs, sources)
+
+
+def _tomb(ctx: PoolContext, shard: str, row: Mapping[str, Any]) -> dict[str, str]:
+    """What stays of a sample in its tar: what stays of its registered row, so that it is registered the same again."""
+    tomb, key = {"uid": str(row["sample_id"])}, ctx.pool.columns.get("source")
+    if key is not None and shard in ctx.store.partitions(REGISTERED_SHARDS):
+        source = ctx.store.read(REGISTERED_SHARDS, shard).filter(source_row=row["source_row"])["source"].first()
+        return tomb if source is None else {**tomb, key: str(source)}
+    return tomb
 
 
 def _check(path: Path, sources: Mapping[str, str]) -> None:
@@ -117,10 +128,11 @@ def _check(path: Path, sources: Mapping[str, str]) -> None:
         raise SourceChangedError(f"{path} changed since it was registered; nothing was removed from it")
 
 
-def _purge_tar(tar: Path, rows: Mapping[str, Mapping[str, str | None]], sources: Mapping[str, str]) -> None:
+def _purge_tar(
+    tar: Path, rows: Mapping[str, Mapping[str, str | None]], tombs: Mapping[str, bytes], sources: Mapping[str, str]
+) -> None:
     state, index = FileState.of(tar), tar_index(tar)
     members = members_by_key(index)
-    tombs = {f"{key}.json": json.dumps({"uid": row["sample_id"]}).encode() for key, row in rows.items()}
     keys = {name: key_of(name) for name in index.irregular} | keys_of(index.members)
     held = {name for name, key in keys.items() if key in rows}
     if all(name in tombs and name in index.members and index.read(name) == tombs[name] for name in held):

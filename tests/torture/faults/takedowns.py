@@ -1,4 +1,7 @@
-"""A takedown killed at each of its steps: the next `takedown apply` or `run` finishes it, and nothing is left."""
+"""A takedown killed at each of its steps: the next `takedown apply` or `run` finishes it, and nothing is left.
+
+The canary is the sample on which each cut fell; of every other one values and verdicts are those of the home before.
+"""
 
 import random
 from collections.abc import Sequence
@@ -44,6 +47,7 @@ def kill_at(
 ) -> list[str]:
     """Kill, go on by `takedown apply` or by `run`, compare and search. Returns the points that did not come up."""
     home.restore("denied")
+    before = home.neighbours()
     waiting, hit, command = list(points), list[str](), "take_down"
     while True:
         ended, point = home.begin(command, kill_at=waiting)
@@ -58,6 +62,10 @@ def kill_at(
     check_end(home, ended.status, ended.is_late, ended.log, hit, outcome, undisturbed)
     left, certificates = home.traces(), home.certificates()
     after = f"after kills {' | '.join(hit)}, finished by {command}"
+    now = home.neighbours()
+    changed = [name for name, rows in before.items() if now.get(name) != rows]
+    outcome.harmed_neighbours += len(changed)
+    assert not changed, f"{after}: other rows changed in {', '.join(changed[:10])}"
     outcome.faults_missed += bool(left)
     assert not left, f"{after}: left in {'; '.join(left[:10])}"
     assert certificates, f"{after}: no certificate"
