@@ -40,6 +40,6 @@ METHOD = Method(
     default=False,  # profile photos names it
     example=Example(
         columns={"caption": ["IMG_2031.jpg", "company logo", "a red dog", "Two red dogs run on the wide sandy beach"]},
-        value=[0.107647, 0.196076, 0.499250, 0.985529],
+        value=[0.1076474264, 0.1960763780, 0.4992500006, 0.9855285450],
     ),
 )
