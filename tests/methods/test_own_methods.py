@@ -190,7 +190,7 @@ def test_a_broken_file_is_named_and_stops_only_the_pools_that_name_it(
     assert methods == []
     assert re.search(match, faults[0])
     shown = CliRunner().invoke(app, ["pool", "list", "--home", str(settings.home)])
-    assert re.search(r"^other +url_table", shown.output, flags=re.MULTILINE), shown.output
+    assert re.search(r"^other +captions", shown.output, flags=re.MULTILINE), shown.output
     assert re.search(r"^small +broken", shown.output, flags=re.MULTILINE)
 
 
