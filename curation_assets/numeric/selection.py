@@ -24,6 +24,7 @@ class Cutoff:
 
     threshold: float  # smallest value that passes; +inf where none does
     last_tie: int | None = None  # position of the last passing value equal to the threshold; None: all of them pass
+    edge: int | None = None  # position of the value that was the threshold, and passes as it was made again since
 
     def passes(self, values: np.ndarray) -> np.ndarray:
         """(M,) float64 → (M,) bool. NaN never passes."""
@@ -32,6 +33,8 @@ class Cutoff:
         passing = np.asarray(values > self.threshold)
         ties = np.flatnonzero(values == self.threshold)
         passing[ties[ties <= self.last_tie]] = True
+        if self.edge is not None:
+            passing[self.edge] = True
         return passing
 
 

@@ -18,7 +18,8 @@ NO_ID = "0" * 32
 class Cut:
     """One cut of a policy, frozen: enough to judge a sample of a later shard.
 
-    A sample passes when its value is better than `threshold`, or equal to it with a sample_id up to `boundary_id`.
+    A sample passes when its value is better than `threshold`, or equal to it with a sample_id up to `boundary_id`; the
+    sample of that id also where its value was made again and is as good as equal (`judging.MADE_AGAIN`).
     """
 
     rank_by: str

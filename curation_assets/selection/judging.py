@@ -332,6 +332,11 @@ def _fitted(policy: Policy, rows: PoolRows) -> _CutoffOf:
     return cutoff_of
 
 
+#: How far a value that is made again, on another machine or in another batch, may be from what it was: twenty times
+#: what was seen (4e-8), relative to 1 or to the value. The row on which a cut fell does not fall out by it.
+MADE_AGAIN = 1e-6
+
+
 def _frozen(cuts: Sequence[Cut], rows: PoolRows) -> _CutoffOf:
     """Every cut falls where it fell on the rows that it was fitted on."""
 
@@ -340,9 +345,16 @@ def _frozen(cuts: Sequence[Cut], rows: PoolRows) -> _CutoffOf:
         if frozen.threshold is None:
             return NOTHING
         threshold = oriented(frozen.rank_by, frozen.threshold)
-        if frozen.boundary_id is not None:
-            return Cutoff(threshold, int(np.searchsorted(candidates, rows.count_up_to(frozen.boundary_id))) - 1)
-        return Cutoff(threshold)
+        if frozen.boundary_id is None:
+            return Cutoff(threshold)
+        last = int(np.searchsorted(candidates, rows.count_up_to(frozen.boundary_id))) - 1
+        is_edge = (
+            last >= 0
+            and np.isfinite(threshold)
+            and 0 < threshold - values[last] <= MADE_AGAIN * max(1, abs(threshold))
+            and id_at(rows, candidates[last]) == frozen.boundary_id
+        )
+        return Cutoff(threshold, last, last if is_edge else None)
 
     return cutoff_of
 

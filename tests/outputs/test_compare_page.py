@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +176,12 @@ def test_frozen_cuts_are_applied_as_the_pipeline_does(ctx: PoolContext) -> None:
     for (left, right), found in zip(pairs, in_javascript(rows, pairs, cuts), strict=True):
         assert_same(rows, left, right, found, cuts)
     assert cuts_in_force(ctx.store, policies_of(ctx)).keys() == known.keys()
+    *before, last = cuts["icc"].cuts
+    assert last.threshold is not None
+    made_again = replace(last, threshold=last.threshold + 4e-8)  # of the boundary's row alone
+    cuts["icc"] = replace(cuts["icc"], cuts=(*before, made_again))
+    (found,) = in_javascript(rows, pairs[:1], cuts)
+    assert_same(rows, *pairs[0], found, cuts)
 
 
 @needs_node

@@ -172,6 +172,19 @@ def test_ties_go_by_sample_id(tmp_path: Path) -> None:
     assert judged.frame()["margin"].to_list() == [0.0] * 4
 
 
+@pytest.mark.parametrize(("change", "is_kept"), [(-4e-8, True), (4e-8, True), (-1e-5, False)])
+def test_the_row_on_which_a_cut_fell_stays_where_its_value_is_made_again(
+    tmp_path: Path, change: float, is_kept: bool
+) -> None:
+    """Another batch or machine moves values by some 4e-8. Only the row of the boundary's id is meant."""
+    policy = Policy(name="p", rank_by="signals.icc", fraction=0.2)
+    cut = fit_cut(policy, pool_of(tmp_path / "before", {"signals.icc": TENTHS}))
+    again = pool_of(tmp_path / "after", {"signals.icc": [*TENTHS[:8], 0.9 + change, 1.0]})
+    assert judge(policy, again, cut).frame()["verdict"].to_list()[8:] == ["kept" if is_kept else "dropped", "kept"]
+    others = pool_of(tmp_path / "others", {"signals.icc": [0.9 - 4e-8, *TENTHS[1:]]})
+    assert judge(policy, others, cut).frame()["verdict"].to_list() == ["dropped"] * 8 + ["kept"] * 2
+
+
 def test_compat_keeps_one_more(tmp_path: Path) -> None:
     """formulas.md §13.6."""
     compat = Policy(name="p", rank_by="signals.clip_score", fraction=0.2, semantics="compat")

@@ -45,10 +45,13 @@ function cutOf(policy, ordered, poolSize, step, ofPool) {
   return [count, count ? ordered[count - 1] : NaN];
 }
 
+const MADE_AGAIN = 1e-6;  // as selection/judging.py has it
+
 // How many of the rows `valued`, best first, pass a frozen cut: above its threshold, or at it with an id up to the last.
 function passing(cut, column, valued, ids) {
   const { threshold } = cut;
-  const fails = (i) => !(column[i] > threshold || (column[i] === threshold
+  const isEdge = (i) => ids[i] === cut.boundary_id && threshold - column[i] <= MADE_AGAIN * Math.max(1, Math.abs(threshold));
+  const fails = (i) => !(column[i] > threshold || isEdge(i) || (column[i] === threshold
     && (cut.boundary_id === null || ids[i] <= cut.boundary_id)));
   const first = threshold === null ? 0 : valued.findIndex(fails);
   return first < 0 ? valued.length : first;
