@@ -270,7 +270,7 @@ def _stop_signals() -> Iterator[Callable[[], int | None]]:
     """SIGTERM interrupts as Ctrl+C does. Yields a function: which of the two came (None where nothing tells).
 
     Libraries (Dagster) put handlers of their own in our place, so the number is read from the wakeup descriptor, by a
-    thread: no handler runs while DuckDB works, which has to be told.
+    thread: no handler runs while DuckDB works, which has to be interrupted.
     """
     if threading.current_thread() is not threading.main_thread():
         yield lambda: None

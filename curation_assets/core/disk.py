@@ -78,7 +78,7 @@ def is_damage(error: sqlite3.Error) -> bool:
 
 
 def is_busy(error: sqlite3.Error) -> bool:
-    """Whether another process or connection is in the way, as SQLite says, and may be gone at the next try."""
+    """Whether another process or connection is in the way, as SQLite says, and may have left at the next try."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in _SQLITE_BUSY
 
 

@@ -1,4 +1,4 @@
-"""Memory and threads that the machine, or a limit of it, refuses, whatever library asked for them: one sentence."""
+"""Memory and threads that the machine, or a limit of it, refuses, whichever library requested them: one sentence."""
 
 import errno
 import os

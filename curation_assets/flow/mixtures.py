@@ -61,7 +61,7 @@ def shares_of(ctx: PoolContext, policy: Policy) -> pl.DataFrame | None:
 
 
 def stated_mixture(ctx: PoolContext, policy: Policy) -> dict[str, Any] | None:
-    """What the mixture behind a policy was asked for: recipe, by, shares (of sum 1) or alpha, max_epochs; else None."""
+    """As declared, the mixture behind a policy: recipe, by, shares (of sum 1) or alpha, max_epochs; else None."""
     recipe = mixture_behind(ctx, policy)
     if recipe is None:
         return None

@@ -149,7 +149,7 @@ def _json_damages(ctx: PoolContext, path: Path) -> Iterator[Damage]:
 
 def _cost_damages(path: Path) -> Iterator[Damage]:
     if damaged := damaged_lines(path):
-        advice = "curate verify --repair leaves them out; what they told of an attempt is lost"
+        advice = "curate verify --repair leaves them out; what they recorded of an attempt is lost"
         yield Damage(
             path, "costs", "lines as written", f"{damaged} others", advice, (), partial(drop_damaged_lines, path)
         )

@@ -23,7 +23,7 @@ def load_npy(path: Path) -> np.ndarray:
 
 
 def _check_length(path: Path) -> None:
-    """Raise ValueError for a file that is shorter than its header says: memory of that size would be asked for."""
+    """Raise ValueError for a file that is shorter than its header says: memory of that size would be requested."""
     with path.open("rb") as file:
         if file.read(len(np.lib.format.MAGIC_PREFIX)) != np.lib.format.MAGIC_PREFIX:
             return  # of several arrays, or of none

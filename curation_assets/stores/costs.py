@@ -153,7 +153,7 @@ def damaged_lines(path: Path) -> int:
 
 
 def drop_damaged_lines(path: Path) -> None:
-    """Leave the lines that are what was written: what the others told of an attempt is lost."""
+    """Leave the lines that are what was written: what the others recorded of an attempt is lost."""
     lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
     write_text_atomically(path, "".join(f"{line}\n" for line in lines if _record(line) is not None))
 

@@ -156,7 +156,7 @@ def _with_database(path: Path, act: Callable[[sqlite3.Connection], T]) -> T:
     ends, is_named = time.monotonic() + BUSY_SECONDS, False
     while True:
         try:
-            uri = f"{path.absolute().as_uri()}?mode=rw"  # one that is gone stays so
+            uri = f"{path.absolute().as_uri()}?mode=rw"  # one that was removed is not made again
             with closing(sqlite3.connect(uri, uri=True, timeout=TRY_SECONDS, isolation_level=None)) as connection:
                 return act(connection)
         except (_BusyError, sqlite3.OperationalError) as error:

@@ -232,13 +232,13 @@ def _rewrite(folder: Path, manifest: dict[str, Any], ids: Collection[str], flag:
 
 def _facts(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
     """Facts of the subset as its tables have them now; what no table tells is no longer stated."""
-    told = pl.Schema({"sample_id": pl.String, "url": pl.String, "caption": pl.String, "shard": pl.String})
-    parts = [pl.DataFrame(schema=told)]
+    known = pl.Schema({"sample_id": pl.String, "url": pl.String, "caption": pl.String, "shard": pl.String})
+    parts = [pl.DataFrame(schema=known)]
     for path, column in _tables(folder, manifest).values():
         table = scan_parquet(path)
-        there = [name for name in (*told, "caption_source") if name in table.collect_schema() and name != "sample_id"]
+        there = [name for name in (*known, "caption_source") if name in table.collect_schema() and name != "sample_id"]
         frame = table.select(pl.col(column).alias("sample_id"), *there).unique("sample_id", maintain_order=True)
-        absent = [pl.lit(None, kind).alias(name) for name, kind in told.items() if name not in (*there, "sample_id")]
+        absent = [pl.lit(None, kind).alias(name) for name, kind in known.items() if name not in (*there, "sample_id")]
         parts.append(frame.with_columns(absent).collect())
     rows = pl.concat(parts, how="diagonal")
     counted = dict(rows["shard"].drop_nulls().value_counts().iter_rows())
