@@ -16,6 +16,7 @@ from curation_assets import api
 from curation_assets.methods import all_methods
 from curation_assets.world.pool import plant_pool, render
 from tests.conftest import FinishedPool
+from tests.support.lineage_pools import webdataset_pool
 from tests.support.paths import REPOSITORY
 
 CAPTIONS = ["a red ball on a green table", None, "", "the best day ever"]
@@ -193,3 +194,20 @@ def test_a_script_without_a_main_guard_runs_once(tmp_path: Path) -> None:
     )
     assert shown.returncode == 0, shown.stderr
     assert shown.stdout.splitlines() == ["the script runs", "True"]
+
+
+@pytest.mark.slow
+def test_a_script_with_torch_and_a_pools_assets_ends_without_a_word(tmp_path: Path) -> None:
+    """As one that runs a pool and then opens `ca.dataset`: DuckDB's binding printed 39 lines at its end."""
+    webdataset_pool(tmp_path, shards=1, per_shard=2)
+    script = (
+        "import torch\n"
+        "from curation_assets.core.settings import load_settings\n"
+        "from curation_assets.defs.assets import pool_assets\n"
+        "from curation_assets.stores.catalog import rebuild_catalog\n"
+        f"settings = load_settings({str(tmp_path)!r})\n"
+        "pool_assets(settings, 'photos')\n"
+        "rebuild_catalog(settings.home)\n"
+    )
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert "leaked" not in run.stderr

@@ -1,5 +1,6 @@
 """DuckDB's view of the tables: one catalogue file over all pools, and in-memory connections over one."""
 
+import atexit
 import contextlib
 import functools
 import itertools
@@ -8,8 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-
-import duckdb
+from typing import TYPE_CHECKING
 
 from curation_assets.core.settings import POOL_NAME
 from curation_assets.core.stages import STAGES
@@ -17,6 +17,11 @@ from curation_assets.core.table_names import LEDGER
 from curation_assets.stores.atomic import replacing
 from curation_assets.stores.parquet import ESCAPED_SQL, path_sql, shards_sql, table_sql, text_sql
 from curation_assets.stores.shard_store import DATA_FILE, ShardStore
+
+# Imported where it is used: Dagster and torch together keep functions of this package past the interpreter's end, and
+# DuckDB's binding prints a page about those of its objects that these reach.
+if TYPE_CHECKING:
+    import duckdb
 
 logger = logging.getLogger(__name__)
 
@@ -89,6 +94,8 @@ def rebuild_catalog(home: Path) -> Path:
     files of the home in which the catalogue lies when they are queried: only a new table (not a new shard) needs a
     rebuild, and a copied home none. Returns the path.
     """
+    import duckdb
+
     home = Path(home).absolute()
     catalog = home / CATALOG_FILE
 
@@ -122,10 +129,12 @@ def rebuild_catalog(home: Path) -> Path:
 
 
 @contextmanager
-def can_be_interrupted(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+def can_be_interrupted(connection: "duckdb.DuckDBPyConnection") -> Iterator[None]:
     """While inside, `interrupt_queries` ends what the connection computes. Raises KeyboardInterrupt where it did, or
     where DuckDB saw a signal by itself, of which it makes a RuntimeError.
     """
+    import duckdb
+
     _computing.append(connection)
     try:
         yield
@@ -141,12 +150,14 @@ def interrupt_queries() -> None:
     """End what DuckDB computes in this process; called from another thread. By itself it looks for a signal between two
     pieces of work, of which one may last for hours.
     """
+    import duckdb
+
     for connection in list(_computing):
         with contextlib.suppress(duckdb.Error):  # closed meanwhile
             connection.interrupt()
 
 
-_computing: list[duckdb.DuckDBPyConnection] = []
+_computing: list["duckdb.DuckDBPyConnection"] = []
 
 
 @contextmanager
@@ -156,7 +167,7 @@ def open_pool(
     *,
     shards: Sequence[str] | None = None,
     threads: int | None = None,
-) -> Iterator[duckdb.DuckDBPyConnection]:
+) -> Iterator["duckdb.DuckDBPyConnection"]:
     """An in-memory connection with a view `<stage>.<name>` per asset (`signals.clip_score`), for SQL models.
 
     `assets`: None for all that are stored. `shards`: of assets with shards only these. Raises MissingTableError for
@@ -184,7 +195,10 @@ _NUMBERS = itertools.count()
 
 
 @functools.cache
-def _instance(threads: int | None, process: int) -> duckdb.DuckDBPyConnection:
+def _instance(threads: int | None, process: int) -> "duckdb.DuckDBPyConnection":
     """The DuckDB of a process, whose memory is used again: to start one and to give its memory back for every few
     shards took a third of the time of fused tables. `process`: one that is forked starts its own."""
+    import duckdb
+
+    atexit.register(_instance.cache_clear)
     return duckdb.connect(config={} if threads is None else {"threads": threads})

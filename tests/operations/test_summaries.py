@@ -186,6 +186,7 @@ def test_size_bins() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_source_without_kept_rows_is_in_no_answer(ctx: PoolContext) -> None:
     """The pool declares sketches, synthetic, of 1871 to 2371, under MIT, and no row is of it."""
     release = release_of(ctx)
@@ -269,6 +270,7 @@ def recounted(ctx: PoolContext, release: Release, *sources: str) -> dict[str, li
     return {name: found[name] for name in order}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_sme", [False, True])
 def test_domains_are_those_of_the_kept_rows_that_were_crawled(
     crawled: PoolContext, is_sme: bool, monkeypatch: pytest.MonkeyPatch
@@ -303,6 +305,7 @@ def test_every_count_of_the_summary_counts_the_domains_of_crawled_sources_alone(
     )
 
 
+@pytest.mark.slow
 def test_a_crawled_source_in_tars_asks_for_its_crawlers(crawled: PoolContext, tmp_path: Path) -> None:
     home = tmp_path / "home"
     shutil.copytree(crawled.settings.home, home, symlinks=True)
@@ -323,6 +326,7 @@ def test_a_crawled_source_in_tars_asks_for_its_crawlers(crawled: PoolContext, tm
     assert listed["to_be_provided"] == []
 
 
+@pytest.mark.slow
 def test_the_version_and_the_date_change_with_the_answers(ctx: PoolContext) -> None:
     release, home = release_of(ctx), ctx.settings.home
 
@@ -518,6 +522,7 @@ def test_releases_that_are_damaged_stale_or_too_old_are_refused_with_what_to_do(
     assert not summaries_folder(read_release(release.folder)).exists()
 
 
+@pytest.mark.slow
 def test_what_an_earlier_version_did_not_record_is_not_claimed(
     ctx: PoolContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -204,6 +204,7 @@ def test_a_takedown_ends_whatever_state_its_pool_is_in(run_home: Path, tmp_path:
     assert take_down(settings, POOL) is None
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_beside_a_takedown_that_cannot_end(run_home: Path, tmp_path: Path) -> None:
     """A release that nobody can read stops the certificate, and says so; tables are made all the same."""
     home = tmp_path / "home"

@@ -260,6 +260,7 @@ def test_a_new_shard_moves_the_shares_and_that_is_shown(tmp_path: Path) -> None:
     assert ["web", *map(str, web[1])] in [line.split() for line in shown.splitlines()]
 
 
+@pytest.mark.slow
 def test_a_release_and_an_export_describe_the_mixture_as_one(
     pool: PoolContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

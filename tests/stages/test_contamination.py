@@ -310,6 +310,7 @@ def test_runs_of_words_forget_case_marks_and_forms() -> None:
     assert len(ngram_hashes("猫がマットの上", 7)) == 1  # kana and Han: a word each
 
 
+@pytest.mark.slow
 def test_a_release_states_what_it_was_checked_against(ctx: PoolContext, monkeypatch: pytest.MonkeyPatch) -> None:
     """No more than that: val has no texts, so that no caption was compared with it, and asked no images; of the kept
     rows none has a caption of 13 words."""
