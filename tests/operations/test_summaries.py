@@ -493,8 +493,8 @@ def test_a_takedown_removes_the_summary_and_bumps_the_next_ones_version(ctx: Poo
     # A folder that is put back, from a copy, goes with the next takedown.
     summary.folder.mkdir(parents=True)
     (summary.folder / DOMAINS).write_text("rank,domain\n1,left.example\n")
-    assert [one.name for one in affected_releases(home, "photos", ["0" * 32])] == ["v1"]
-    withdraw(home, "photos", ["0" * 32])
+    assert [one.name for one in affected_releases(home, "photos", ["9" * 32])] == ["v1"]
+    withdraw(home, "photos", ["9" * 32])
     assert not summaries_folder(old).exists()
 
 
