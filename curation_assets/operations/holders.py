@@ -22,6 +22,7 @@ from curation_assets.stores.denylist import FOLDER
 from curation_assets.stores.home_format import FORMAT_FILE
 from curation_assets.stores.parquet import is_whole
 from curation_assets.stores.releases import release_folders
+from curation_assets.stores.releases import FOLDER as RELEASES
 from curation_assets.stores.scrubbing import scrub
 from curation_assets.stores.temporary import TEMPORARY
 
@@ -75,9 +76,10 @@ class LooseFiles(Holder):
     turn = 3
 
     def purge(self, ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown) -> None:
-        texts = takedown.texts
+        texts, of_releases = takedown.texts, ctx.settings.home / RELEASES
         for path in other_files(ctx, takedown.shards):
-            scrub(path, texts)
+            if of_releases not in path.parents:  # withdrawn as a whole, at the end
+                scrub(path, texts)
 
     def searched(self, ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown) -> list[Path]:
         return other_files(ctx, takedown.shards)
