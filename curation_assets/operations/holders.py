@@ -21,8 +21,8 @@ from curation_assets.stores.damage import Check, Damage, json_damages
 from curation_assets.stores.denylist import FOLDER
 from curation_assets.stores.home_format import FORMAT_FILE
 from curation_assets.stores.parquet import is_whole
-from curation_assets.stores.releases import release_folders
 from curation_assets.stores.releases import FOLDER as RELEASES
+from curation_assets.stores.releases import release_folders
 from curation_assets.stores.scrubbing import scrub
 from curation_assets.stores.temporary import TEMPORARY
 
