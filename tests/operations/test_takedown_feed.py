@@ -409,8 +409,8 @@ def test_a_rewritten_export_states_what_is_left_and_no_id(tmp_path: Path, kind: 
         shards = dict(rows["shard"].value_counts().iter_rows())
         assert {one["shard"]: one["samples"] for one in facts["shards"]} == shards
         card = (folder / "README.md").read_text()
-        told = dict(re.findall(r"(?m)^\| ([a-z0-9.-]+) \| (\d+) \|(?: `[0-9a-f]{64}` \|)?$", card))
-        assert told == {name: str(count) for name, count in [*hosts.iter_rows(), *shards.items()]}
+        listed = dict(re.findall(r"(?m)^\| ([a-z0-9.-]+) \| (\d+) \|(?: `[0-9a-f]{64}` \|)?$", card))
+        assert listed == {name: str(count) for name, count in [*hosts.iter_rows(), *shards.items()]}
         assert f"\n{rows.height} image–text pairs kept from pool" in card
         assert "Not in this export: 1 × `dropped:takedown`" in card or "Not in this export" not in card
     for path in folder.glob("croissant.json"):
