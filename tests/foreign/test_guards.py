@@ -16,8 +16,8 @@ from curation_assets.foreign.guards import GUARDS, Guard
 from tests.support.paths import REPOSITORY
 
 PACKAGE = REPOSITORY / "curation_assets"
-#: Attributes with an underscore that are documented: `os._exit`, and `_asdict` of a named tuple.
-DOCUMENTED = {"_exit", "_asdict"}
+#: Attributes with an underscore that are documented: `os._exit`, and `_asdict` and `_replace` of a named tuple.
+DOCUMENTED = {"_exit", "_asdict", "_replace"}
 
 
 def private_uses(tree: ast.Module) -> Iterator[str]:
