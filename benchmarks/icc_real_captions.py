@@ -4,10 +4,10 @@
 
 Two pools of the same real alt-texts (CC3M validation, raw web), the reference of the length statistics: `photos`, with
 the teachers of profile photos, and `scenes`, with those of profile embedded, which stood there before. Both score the
-300 captions of LAION that people rated (icc/calibration_300.tsv). What `curate tables photos scenes` shows of them,
-tables icc3 to icc5, is written to benchmarks/results/icc_real_captions.csv: agreement of every part, of the teachers
-fused out of fold, and paired differences. The shipped student has seen these ratings. --write-weights writes the
-weights, fitted on all 300, with their intervals to stages/distilled/shipped_fusion.yaml.
+300 captions of LAION that people rated (icc/calibration_300.tsv). What `python -m benchmarks.papers tables photos
+scenes` shows of them, tables icc3 to icc5, is written to benchmarks/results/icc_real_captions.csv: agreement of every
+part, of the teachers fused out of fold, and paired differences. The shipped student has seen these ratings.
+--write-weights writes the weights, fitted on all 300, with their intervals to stages/distilled/shipped_fusion.yaml.
 
 The same teachers, their fusion, the student distilled from them and the shipped student on what nothing of them was
 fitted on is written to results/icc_web_and_nouns.csv: labelled alt-texts of web pages (AUC of descriptive against other
@@ -28,10 +28,10 @@ from sklearn.metrics import roc_auc_score
 
 import curation_assets as ca
 from benchmarks.icc_student import drawn_nouns, rated_nouns
+from benchmarks.papers.tables import HERE, PaperTable, Sources, paper_table
 from curation_assets.core.settings import load_profile, load_settings
 from curation_assets.core.table_names import LABELLED_CAPTIONS
 from curation_assets.engines import load_engine
-from curation_assets.evaluation.paper_tables import HERE, PaperTable, Sources, paper_table
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import read_weights, teacher_names
 from curation_assets.flow.graph import tables_of

@@ -117,7 +117,6 @@ WRITES = {
     "drift freeze": (("photos", "--out"), "a.parquet"),
     "export": (("npy", "icc", "--out"), "folder"),
     "evaluate compare": (("photos", "--out"), "a.csv"),
-    "tables": (("photos", "--out"), "a.md"),
     "annotate sample": (("photos", "--out"), "a.tsv"),
     "annotate benchmark": (("captions.txt", "--out"), "a.parquet"),
     "annotate merge": (("ratings.tsv", "--out"), "a.csv"),

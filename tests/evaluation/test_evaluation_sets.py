@@ -12,7 +12,6 @@ from curation_assets.stores.images import ImageLimits, ImageRejected
 from curation_assets.world.bank.captions import bank_captions
 from tests.support.evaluation_folders import (
     jpeg,
-    write_coco_captions,
     write_jpeg,
     write_json,
     write_karpathy_coco,
@@ -20,7 +19,7 @@ from tests.support.evaluation_folders import (
 )
 from tests.support.paths import SHARED_DATA
 
-# -- COCO, NoCaps
+# -- Karpathy's JSON
 
 
 @pytest.mark.parametrize("is_file", [False, True])
@@ -69,69 +68,10 @@ def test_of_several_files_the_given_one_is_read(tmp_path: Path) -> None:
     entry = {"filename": "1.jpg", "split": "test", "sentences": [{"raw": "two dogs"}]}
     flickr = write_json(tmp_path / "dataset_flickr8k.json", {"dataset": "flickr8k", "images": [entry]})
     write_jpeg(tmp_path / "images" / "1.jpg")
-    (tmp_path / "captions.txt").write_text("image,caption\n1.jpg,two cats\n")
     with pytest.raises(ValueError, match=r"holds dataset_coco.json, dataset_flickr8k.json; give one of these files"):
         read_evaluation_set(tmp_path)
     assert read_evaluation_set(coco).name == "coco_test"
     assert read_evaluation_set(flickr).images[0].captions == ("two dogs",)
-    assert read_evaluation_set(tmp_path / "captions.txt").images[0].captions == ("two cats",)
-
-
-def test_cocos_annotations_are_joined_by_image_in_the_order_of_the_file(tmp_path: Path) -> None:
-    names = {4: "4.jpg", 2: "2.jpg", 3: "3.jpg"}
-    write_coco_captions(tmp_path / "annotations" / "captions_val2017.json", names, 7)
-    write_coco_captions(tmp_path / "annotations" / "captions_train2017.json", {5: "5.jpg"}, 1)
-    for name in ("4.jpg", "2.jpg"):
-        write_jpeg(tmp_path / "val2017" / name)
-    write_jpeg(tmp_path / "images" / "train2017" / "5.jpg")
-    found = read_evaluation_set(tmp_path)
-    assert (found.name, [image.image_id for image in found.images]) == ("coco_val2017", ["4", "2"])
-    assert found.images[1].captions == tuple(f"caption {n} of 2" for n in range(5))
-    assert found.left_out == {"caption_over_count": 4, "image_not_found": 1}
-    train = read_evaluation_set(tmp_path / "annotations" / "captions_train2017.json")
-    assert [image.image_id for image in train.images] == ["5"]
-
-
-def test_nocaps_keeps_its_domains_and_all_captions(tmp_path: Path) -> None:
-    file = write_coco_captions(tmp_path / "nocaps_val_4500_captions.json", {0: "a.jpg", 1: "b.jpg"}, 10)
-    content = json.loads(file.read_text())
-    for entry, domain in zip(content["images"], ("in-domain", "out-domain"), strict=True):
-        entry["domain"] = domain
-    write_json(file, content)
-    for name in ("a.jpg", "b.jpg"):
-        write_jpeg(tmp_path / "images" / name)
-    found = read_evaluation_set(tmp_path)
-    assert [(image.domain, len(image.captions)) for image in found.images] == [("in-domain", 10), ("out-domain", 10)]
-    assert [image.image_id for image in read_evaluation_set(tmp_path, split="out-domain").images] == ["1"]
-
-
-# -- Flickr's texts
-
-
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("results_20130124.token", "1.jpg#0\tA dog, running\n1.jpg#1\tA pet .\n2.jpg#0\tA cat\n"),
-        ("captions.txt", 'image,caption\n1.jpg,"A dog, running"\n1.jpg,A pet .\n2.jpg,A cat\n'),
-        ("captions.txt", "image,caption\n1.jpg,A dog, running\n1.jpg,A pet .\n2.jpg,A cat\n"),
-        (
-            "results.csv",
-            "image_name| comment_number| comment\n1.jpg| 0| A dog, running\n1.jpg| 1| A pet .\n2.jpg| 0| A cat\n",
-        ),
-    ],
-)
-def test_flickrs_texts(tmp_path: Path, name: str, text: str) -> None:
-    (tmp_path / name).write_text(text)
-    write_jpeg(tmp_path / "Images" / "1.jpg")
-    write_jpeg(tmp_path / "Images" / "2.jpg")
-    found = read_evaluation_set(tmp_path)
-    assert [(image.image_id, image.captions) for image in found.images] == [
-        ("1", ("A dog, running", "A pet .")),
-        ("2", ("A cat",)),
-    ]
-    (tmp_path / "Flickr_8k.testImages.txt").write_text("2.jpg\n3.jpg\n")
-    test = read_evaluation_set(tmp_path)
-    assert ([image.image_id for image in test.images], test.left_out) == (["2"], {"no_caption": 1})
 
 
 # -- classes
@@ -253,12 +193,8 @@ def test_line_feeds_alone_end_a_caption(tmp_path: Path, mark: str) -> None:
     captions = (f"a dog{mark}that runs", f"a{mark}pet")
     text = "\n".join(captions)
     write_tar(tmp_path / "tars" / "0.tar", {"a.jpg": jpeg(0), "a.txt": text.replace("\n", "\r\n").encode()})
-    write_jpeg(tmp_path / "flickr" / "1.jpg")
-    lines = "".join(f"1.jpg#{number}\t{caption}\n" for number, caption in enumerate(captions))
-    (tmp_path / "flickr" / "Flickr8k.token.txt").write_text(lines, encoding="utf-8", newline="")
     (tmp_path / "bank.txt").write_text(text, encoding="utf-8", newline="")
-    for folder in ("tars", "flickr"):
-        assert read_evaluation_set(tmp_path / folder).images[0].captions == captions
+    assert read_evaluation_set(tmp_path / "tars").images[0].captions == captions
     assert set(bank_captions(tmp_path / "bank.txt")) == set(captions)
 
 
@@ -300,32 +236,6 @@ def test_a_cut_tar_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
     )
 
 
-# -- tables and texts
-
-
-def test_a_pools_folder_with_a_table_gathers_the_captions_of_an_image(tmp_path: Path) -> None:
-    write_jpeg(tmp_path / "a" / "1.jpg")
-    write_jpeg(tmp_path / "b" / "2.jpg")
-    rows = ["a/1.jpg,a dog,test", "b/2.jpg,a cat,test", "a/1.jpg,a pet,test", "b/3.jpg,a cow,test", "a/1.jpg,x,train"]
-    (tmp_path / "captions.csv").write_text("file_name,caption,split\n" + "\n".join(rows) + "\n")
-    found = read_evaluation_set(tmp_path)
-    assert found.layout == "image_table", "a table that names images goes before folders of classes"
-    assert [(image.image_id, image.captions) for image in found.images] == [
-        ("a/1.jpg", ("a dog", "a pet")),
-        ("b/2.jpg", ("a cat",)),
-    ]
-    assert found.left_out == {"image_not_found": 1}
-
-
-def test_texts_beside_images(tmp_path: Path) -> None:
-    write_jpeg(tmp_path / "1.jpg")
-    write_jpeg(tmp_path / "2.jpg")
-    (tmp_path / "1.txt").write_text("a dog\n")
-    found = read_evaluation_set(tmp_path)
-    assert [(image.image_id, image.captions) for image in found.images] == [("1.jpg", ("a dog",))]
-    assert (found.layout, found.left_out) == ("image_and_text", {"no_caption": 1})
-
-
 # -- what is wrong
 
 
@@ -344,7 +254,7 @@ def _karpathy_of(filename: str) -> Callable[[Path], None]:
     [
         (
             lambda root: (root / "notes.md").write_text("x"),
-            r"no evaluation set that we know; it holds notes.md; .*nocaps_val_4500",
+            r"no evaluation set that we know; it holds notes.md; .*benchmarks.papers karpathy FOLDER",
         ),
         (lambda root: None, "it holds nothing; expected one of: Karpathy's dataset_coco.json"),
         (lambda root: (root / "dataset_coco.json").write_text("{"), "cannot be read as JSON"),
@@ -361,23 +271,8 @@ def _karpathy_of(filename: str) -> Callable[[Path], None]:
         (_karpathy_of("../secret.jpg"), "image_path_refused 1; .* lead out of the folder are refused"),
         (_karpathy_of("link.jpg"), "image_path_refused 1"),
         (_karpathy_of("/etc/passwd"), "image_path_refused 1"),
-        (lambda root: (root / "captions.txt").write_text("one caption a line\n"), "expected lines NAME#0<tab>CAPTION"),
-        (lambda root: (root / "captions.txt").write_bytes(b"image,caption\n1.jpg,\xff\n"), "is not UTF-8"),
         (lambda root: write_tar(root / "0.tar", {"a.txt": b"a dog"}), "missing_image 1; the tars hold none"),
-        (
-            lambda root: [write_jpeg(root / "1.jpg"), (root / "x.csv").write_text("file_name,words\n1.jpg,a\n")],
-            r"x.csv has the columns \['file_name', 'words'\]; expected one of .*'caption'.*: rename yours",
-        ),
-        (
-            lambda root: write_json(root / "coco_dataset.json", {"images": []}),
-            "nearest: Karpathy's dataset_coco.json, .* All: Karpathy's",
-        ),
-        (lambda root: write_jpeg(root / "1.jpg"), "nearest: a csv, tsv, jsonl or parquet that names images"),
-        (lambda root: write_jpeg(root / "dog" / "1.jpg"), r"nearest: ImageNet's folders, CLASS/\*.jpg"),
-        (
-            lambda root: [write_coco_captions(root / f"captions_{name}.json", {1: "1.jpg"}, 1) for name in "ab"],
-            "captions of several splits: a, b; name one with --split",
-        ),
+        (lambda root: write_jpeg(root / "dog" / "1.jpg"), r"it holds dog; expected one of: .*folders, CLASS/\*.jpg"),
         (
             lambda root: [
                 write_jpeg(root / "a" / "1.jpg"),

@@ -17,7 +17,7 @@ from curation_assets.cli import app
 from curation_assets.core.settings import load_profile
 from curation_assets.engines import load_engine
 from curation_assets.methods import get_method
-from curation_assets.numeric.metrics.data_set_score import data_set_scores, predictive_correlation
+from curation_assets.numeric.metrics.data_set_score import data_set_scores
 from curation_assets.numeric.object_word_quality import label_names, object_word_cosines, top_pair_sum, words_of
 from curation_assets.numeric.relatedness import (
     WordWeights,
@@ -255,10 +255,3 @@ def test_score_column_by_hand() -> None:
     assert data_set_scores(table) == pytest.approx(expected)
     with pytest.raises(ValueError, match="without gaps"):
         data_set_scores(np.array([[1.0, np.nan], [1.0, 2.0]]))
-
-
-def test_foretelling_is_reported_with_and_without_adversarial_sets() -> None:
-    found = predictive_correlation([1.0, 2.0, 3.0, 9.0], [0.1, 0.2, 0.3, 0.0], [False, False, False, True])
-    assert found["without_adversarial"] == pytest.approx(1.0)
-    assert found["all_sets"] == pytest.approx(-0.2)  # ranks 1 2 3 4 and 2 3 4 1: 1 − 6·12/60
-    assert predictive_correlation([1.0, 1.0], [0.1, 0.2], [False, False])["all_sets"] is None

@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from benchmarks.papers.text_methods import data_sets, funnel
 from curation_assets.core.settings import load_settings
 from curation_assets.engines import load_engine
 from curation_assets.flow.context import PoolContext
@@ -252,21 +253,23 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> PoolContext:
 
 
 def test_funnel_counts_every_candidate_once(pool: PoolContext) -> None:
-    run_with_upstream(pool, "downstream/conceptual_captions")
-    funnel = pool.store.read("downstream/conceptual_captions")
+    run_with_upstream(pool, "fused/conceptual_captions")
+    counted = funnel(pool)
     left = pool.store.read("raw/samples", "texts-000000").filter(pl.col("status") == "kept").height
     for stage in ("image", "text", "overlap", "transform", "concept_count"):
-        rows = funnel.filter(pl.col("stage") == stage)
+        rows = counted.filter(pl.col("stage") == stage)
         assert rows["candidates"].sum() == left, stage
         left = rows.filter(pl.col("rule") == "passed")["candidates"].item()
-    assert funnel.filter((pl.col("stage") == "image") & (pl.col("rule") != "passed"))["rule"].to_list()
-    text_rules = funnel.filter(pl.col("stage") == "text")["rule"].to_list()
+    assert counted.filter((pl.col("stage") == "image") & (pl.col("rule") != "passed"))["rule"].to_list()
+    text_rules = counted.filter(pl.col("stage") == "text")["rule"].to_list()
     assert {"first_word_lower_case", "no_determiner"} & set(text_rules), text_rules
 
 
 def test_data_sets_have_means_and_medians(pool: PoolContext) -> None:
-    run_with_upstream(pool, "downstream/data_sets")
-    table = pool.store.read("downstream/data_sets")
+    for policy in ("conceptual_captions", "relatedness"):
+        run_with_upstream(pool, f"filtered/{policy}")
+    run_with_upstream(pool, "signals/object_word_quality")
+    table = data_sets(pool)
     assert set(table["data_set"]) == {"pool", "conceptual_captions", "relatedness"}
     whole, subset = (
         table.filter((pl.col("method") == "relatedness") & (pl.col("data_set") == name)).row(0, named=True)

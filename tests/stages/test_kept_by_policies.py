@@ -10,16 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.papers.text_methods import data_sets
 from curation_assets.core.table_names import SAMPLES
 from curation_assets.evaluation.tables import _text_in_images
-from curation_assets.evaluation.text_methods import _data_sets
 from curation_assets.selection.rows import UID
 from curation_assets.stages.filtered.tables import with_policies
 from curation_assets.stores.shard_store import ShardStore
 from tests.support.verdicts import kept_ids
 
 POLICIES = ("first", "second")
-MODULES = ("stages.filtered.tables", "evaluation.tables", "evaluation.text_methods")
+MODULES = (
+    "curation_assets.stages.filtered.tables", "curation_assets.evaluation.tables", "benchmarks.papers.text_methods",
+)  # fmt: skip
 ROWS = st.lists(
     st.tuples(
         st.integers(0, 9),  # sample: repeats, in one shard and in several
@@ -56,9 +58,7 @@ def pool_of(rows: list[tuple[Any, ...]], folder: Path) -> Any:
 def test_counts_and_values_are_those_of_lists_in_memory(rows: list[tuple[Any, ...]], run_bytes: int) -> None:
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         for module in MODULES:
-            patch.setattr(
-                f"curation_assets.{module}.policies_of", lambda ctx: [SimpleNamespace(name=name) for name in POLICIES]
-            )
+            patch.setattr(f"{module}.policies_of", lambda ctx: [SimpleNamespace(name=name) for name in POLICIES])
         patch.setattr("curation_assets.stages.filtered.tables.RUN_BYTES", run_bytes)
         patch.setattr("curation_assets.stores.external_sort.MARKS", 2)
         ctx = pool_of(rows, Path(folder))
@@ -68,7 +68,7 @@ def test_counts_and_values_are_those_of_lists_in_memory(rows: list[tuple[Any, ..
         for name, ids in ({"pool": None} | subsets).items():
             chosen = values if ids is None else values.filter(pl.col("sample_id").is_in(ids))
             expected.append((name, "relatedness", chosen["value"].mean(), chosen["value"].median(), chosen.height))
-        found = _data_sets(ctx, ["relatedness"])
+        found = data_sets(ctx, ["relatedness"])
         assert found.columns == ["data_set", "method", "mean", "median", "samples"]
         assert found.rows() == [pytest.approx(row) for row in expected]
 

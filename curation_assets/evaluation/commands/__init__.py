@@ -1,1 +1,1 @@
-"""Commands of the evaluation: those of `curate evaluate`, and `curate tables`."""
+"""Commands of the evaluation: those of `curate evaluate`."""

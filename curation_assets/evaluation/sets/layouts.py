@@ -3,29 +3,24 @@
 A reader takes a folder and a split and gives every image of it, or None where the folder is of another layout.
 """
 
-import csv
 import json
 import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 from typing import Any
-
-import polars as pl
 
 from curation_assets.evaluation.sets.images import EvaluationImage
 from curation_assets.sources import image_columns
 from curation_assets.stores.caption_files import karpathy_splits
-from curation_assets.stores.damaged_tables import schema_of
 from curation_assets.stores.image_files import NOT_FOUND, image_names, locate
 from curation_assets.stores.image_formats import IMAGE_SUFFIXES
 from curation_assets.stores.images import tar_index
 from curation_assets.stores.tar_samples import find_tars, json_of, members_by_key, sample_keys, text_of
 from curation_assets.stores.text_format import table_suffix
-from curation_assets.stores.text_tables import each_line, read_lines, read_rows
+from curation_assets.stores.text_tables import read_lines
 
 MAX_JSON_BYTES = 2**30  # dataset_coco.json has 144 MB
 #: Folders that hold a split, and are no class: val, val2014, test.
@@ -33,7 +28,9 @@ SPLIT_FOLDER = re.compile(r"(train|val|valid|validation|test|dev)(\d{4})?", re.I
 EVALUATED = ("test", "val", "valid", "validation", "dev")  # splits in the order in which one is chosen
 WNID = re.compile(r"n\d{8}")
 TEMPLATES = ("zeroshot_classification_templates.txt", "templates.txt")
-TOKEN_FILES = ("results_20130124.token", "Flickr30k.token.txt", "Flickr8k.token.txt", "results.csv", "captions.txt")
+#: Karpathy's sets, of which the first five captions of an image count (formulas.md §11).
+PUBLISHED = ("coco", "flickr30k", "flickr8k", "dataset")
+CAPTIONS_PER_IMAGE = 5
 FLICKR_FOLDERS = (
     "images", "Images", "flickr30k-images", "flickr30k_images", "flickr30k_images/flickr30k_images",
     "Flicker8k_Dataset", "Flickr8k_Dataset", "",
@@ -61,7 +58,7 @@ Reader = Callable[[Path, str | None], ReadSet | None]
 # -- files and folders ------------------------------------------------------------------------------------------------
 
 
-def _read_json(path: Path) -> Any:
+def read_json(path: Path) -> Any:
     if path.stat().st_size > MAX_JSON_BYTES:
         raise ValueError(f"{path} has {path.stat().st_size:,} bytes; at most {MAX_JSON_BYTES:,} are read")
     try:
@@ -70,7 +67,7 @@ def _read_json(path: Path) -> Any:
         raise ValueError(f"{path} cannot be read as JSON: {error}; download it again") from error
 
 
-def _entries(content: Any, key: str, path: Path, needed: Mapping[str, tuple[type, ...]]) -> list[dict[str, Any]]:
+def entries_of(content: Any, key: str, path: Path, needed: Mapping[str, tuple[type, ...]]) -> list[dict[str, Any]]:
     """The list of objects `content[key]`, each with the `needed` fields of these types. Raises ValueError."""
     entries = content.get(key) if isinstance(content, dict) else None
     if not isinstance(entries, list):
@@ -86,7 +83,7 @@ def _entries(content: Any, key: str, path: Path, needed: Mapping[str, tuple[type
     return entries
 
 
-def _first_file(folder: Path, patterns: Iterable[str]) -> Path | None:
+def first_file(folder: Path, patterns: Iterable[str]) -> Path | None:
     """The first file that fits, pattern by pattern, names sorted; links out of the folder are passed over."""
     for pattern in patterns:
         for path in sorted(folder.glob(pattern)):
@@ -95,7 +92,7 @@ def _first_file(folder: Path, patterns: Iterable[str]) -> Path | None:
     return None
 
 
-class _Finder:
+class Finder:
     """Looks images up by name below the folders that may hold them."""
 
     def __init__(self, root: Path, folders: Iterable[str]) -> None:
@@ -116,18 +113,13 @@ class _Finder:
         return None
 
 
-def _chosen_split(split: str | None, there: Iterable[str], default: str, path: Path) -> str:
+def chosen_split(split: str | None, there: Iterable[str], default: str, path: Path) -> str:
     """`split`, or the default. Raises ValueError where it is not among those there."""
     names = sorted(set(there))
     chosen = split or default
     if chosen not in names:
         raise ValueError(f"{path} has no split {chosen!r}; it has {', '.join(names) or 'none'}: name one with --split")
     return chosen
-
-
-def _no_split(split: str | None, path: Path) -> None:
-    if split is not None:
-        raise ValueError(f"{path} is not cut into splits, got {split!r}; leave --split out")
 
 
 # -- JSON of captions -------------------------------------------------------------------------------------------------
@@ -140,17 +132,17 @@ def read_karpathy(root: Path, split: str | None, given: Path | None = None) -> R
     several lie there and none of them is given.
     """
     patterns = ("dataset_*.json", "dataset.json", "annotations/dataset_*.json", "*/dataset_*.json")
-    path = given or _first_file(root, patterns)
+    path = given or first_file(root, patterns)
     if path is None:
         return None
     beside = sorted(other.name for other in path.parent.glob("dataset_*.json"))
     if given is None and len(beside) > 1:
         raise ValueError(f"{path.parent} holds {', '.join(beside)}; give one of these files instead of the folder")
-    content = _read_json(path)
+    content = read_json(path)
     needed = {"filename": (str,), "split": (str,), "sentences": (list,)}
-    entries = _entries(content, "images", path, needed)
-    chosen = _chosen_split(split, (entry["split"] for entry in entries), "test", path)
-    finder = _Finder(root, ("", "images", "train2014", "val2014", *FLICKR_FOLDERS))
+    entries = entries_of(content, "images", path, needed)
+    chosen = chosen_split(split, (entry["split"] for entry in entries), "test", path)
+    finder = Finder(root, ("", "images", "train2014", "val2014", *FLICKR_FOLDERS))
     images = []
     for entry in (entry for entry in entries if entry["split"] in karpathy_splits(chosen)):
         name = entry["filename"]
@@ -164,132 +156,8 @@ def read_karpathy(root: Path, split: str | None, given: Path | None = None) -> R
     stated = content.get("dataset")
     name = stated if isinstance(stated, str) else path.stem.removeprefix("dataset_")
     looked_in = ("val2014", "train2014", *finder.looked_in)
-    return ReadSet(f"{name}_{chosen}", "karpathy", images, looked_in, 5, left_out=finder.left_out)
-
-
-def read_nocaps(root: Path, split: str | None) -> ReadSet | None:
-    """NoCaps: `nocaps_val_4500_captions.json` with the images; a split is one of its domains. All ten captions."""
-    path = _first_file(root, ("nocaps_*captions*.json", "annotations/nocaps_*captions*.json"))
-    if path is None:
-        return None
-    images, finder = _coco_images(root, path, ("images", "val", "validation", "nocaps", "images/val", ""))
-    if split is not None:
-        domain = _chosen_split(split, (str(image.domain) for image in images), split, path)
-        images = [image for image in images if image.domain == domain]
-    name = "nocaps_val" if split is None else f"nocaps_{split}"
-    return ReadSet(name, "nocaps", images, finder.looked_in, left_out=finder.left_out)
-
-
-def read_coco(root: Path, split: str | None) -> ReadSet | None:
-    """COCO: `annotations/captions_val2017.json` with the folder val2017; a split is the end of the file's name."""
-    files = {
-        path.stem.removeprefix("captions_"): path
-        for folder in ("annotations", "")
-        for path in sorted((root / folder).glob("captions_*.json"))
-        if locate(root, path.relative_to(root).as_posix())[0] is not None
-    }
-    if not files:
-        return None
-    evaluated = [name for name in files if name.startswith("val")]
-    if split is None and len(files) > 1 and len(evaluated) != 1:
-        raise ValueError(f"{root} has captions of several splits: {', '.join(sorted(files))}; name one with --split")
-    chosen = _chosen_split(split, files, (evaluated or list(files))[0], root)
-    images, finder = _coco_images(root, files[chosen], (chosen, f"images/{chosen}", "images", ""))
-    return ReadSet(f"coco_{chosen}", "coco_captions", images, finder.looked_in, 5, left_out=finder.left_out)
-
-
-def _coco_images(root: Path, path: Path, folders: Sequence[str]) -> tuple[list[EvaluationImage], _Finder]:
-    """Images of a file in COCO's format of captions."""
-    content = _read_json(path)
-    entries = _entries(content, "images", path, {"id": (int, str), "file_name": (str,)})
-    annotations = _entries(content, "annotations", path, {"image_id": (int, str), "caption": (str,)})
-    captions: dict[str, list[str]] = {}
-    for annotation in annotations:
-        captions.setdefault(str(annotation["image_id"]), []).append(annotation["caption"])
-    finder, images = _Finder(root, folders), []
-    for entry in entries:
-        file = finder.find(entry["file_name"])
-        if file is not None:
-            image_id, domain = str(entry["id"]), entry.get("domain")
-            own = tuple(captions.get(image_id, ()))
-            domain = domain if isinstance(domain, str) else None
-            images.append(EvaluationImage(image_id, own, file, None, None, domain=domain))
-    return images, finder
-
-
-# -- Flickr's texts ---------------------------------------------------------------------------------------------------
-
-
-def read_flickr(root: Path, split: str | None) -> ReadSet | None:
-    """Flickr30k's and Flickr8k's `results_20130124.token`, `Flickr8k.token.txt` or `captions.txt`, with the images.
-
-    A split is a list of names: `Flickr_8k.testImages.txt`, `flickr30k_test.txt` or `test.txt`. Without any, all images.
-    """
-    path = _first_file(root, [name for file in TOKEN_FILES for name in (file, f"*/{file}")])
-    if path is None:
-        return None
-    captions: dict[str, list[str]] = {}
-    try:
-        for name, caption in _flickr_rows(path):
-            captions.setdefault(name, []).append(caption)
-    except csv.Error as error:
-        raise ValueError(f"{path} cannot be read: {error}") from error
-    finder = _Finder(root, FLICKR_FOLDERS)
-    listed, chosen = _listed_names(root, split)
-    if listed is not None:
-        known = {Path(name).stem: name for name in captions}
-        finder.left_out["no_caption"] += sum(Path(name).stem not in known for name in listed)
-        captions = {known[stem]: captions[known[stem]] for name in listed if (stem := Path(name).stem) in known}
-    images = []
-    for name, own in captions.items():
-        file = finder.find(name)
-        if file is not None:
-            images.append(EvaluationImage(Path(name).stem, tuple(own), file, None, None))
-    # Flickr30k has 31,783 images, Flickr8k 8,092; the file's name tells most of them apart
-    is_8k = "8k" in path.name.lower() or "8k" in root.name.lower()
-    base = "flickr30k" if path.name in TOKEN_FILES[:2] else "flickr8k" if is_8k else root.name
-    name = f"{base}_{chosen}" if chosen else base
-    return ReadSet(name, "flickr_captions", images, finder.looked_in, 5, left_out=finder.left_out)
-
-
-def _flickr_rows(path: Path) -> Iterator[tuple[str, str]]:
-    """(image file, caption) of each line: `NAME#0<tab>CAPTION`, or a table with a header, by comma or by |."""
-    lines = each_line(path)
-    first = next(lines, "")
-    lines = chain([first], lines)
-    if "\t" in first:
-        for number, line in enumerate(lines, 1):
-            name, tab, caption = line.partition("\t")
-            if line.strip() and not tab:
-                raise ValueError(f"{path}, line {number}: expected NAME#0, a tab and a caption, got {line[:60]!r}")
-            if tab:
-                yield name.partition("#")[0], caption
-        return
-    is_bars = "|" in first
-    rows = (line.split("|") for line in lines) if is_bars else csv.reader(f"{line}\n" for line in lines)
-    header = [cell.strip().lower() for cell in next(iter(rows), [])]
-    if len(header) < 2 or header[0] not in ("image", "image_name"):
-        raise ValueError(
-            f"{path}: expected lines NAME#0<tab>CAPTION or a header image,caption; its first line is {first[:60]!r}"
-        )
-    separator = "|" if is_bars else ","
-    for row in rows:
-        if len(row) >= len(header):  # a caption with the separator in it is the last column
-            yield row[0].strip(), separator.join(row[len(header) - 1 :]).strip()
-
-
-def _listed_names(root: Path, split: str | None) -> tuple[list[str] | None, str | None]:
-    """(names of a split's images, the split); (None, None) where no list lies there. Raises ValueError."""
-    lists = {
-        match[1].lower(): path
-        for path in sorted(root.glob("*.txt"))
-        if (match := re.fullmatch(r"(?:Flickr_?(?:8|30)k[._])?(train|dev|val|test)(?:Images)?\.txt", path.name, re.I))
-        and locate(root, path.name)[0] is not None
-    }
-    if split is None and "test" not in lists:
-        return None, None
-    chosen = _chosen_split(split, lists, "test", root)
-    return [line.strip() for line in read_lines(lists[chosen]) if line.strip()], chosen
+    per_image = CAPTIONS_PER_IMAGE if name in PUBLISHED else None
+    return ReadSet(f"{name}_{chosen}", "karpathy", images, looked_in, per_image, left_out=finder.left_out)
 
 
 # -- tars -------------------------------------------------------------------------------------------------------------
@@ -310,7 +178,7 @@ def read_tars(root: Path, split: str | None) -> ReadSet | None:
     chosen = None
     if split is not None or not tars:
         default = next((name for name in EVALUATED if name in by_split), next(iter(by_split), "test"))
-        chosen = _chosen_split(split, by_split, default, root)
+        chosen = chosen_split(split, by_split, default, root)
         tars = by_split[chosen]
     return tar_set(root, tars, root.name if chosen is None else f"{root.name}_{chosen}")
 
@@ -420,7 +288,7 @@ def read_class_folders(root: Path, split: str | None) -> ReadSet | None:
         default = next((name for known in EVALUATED for name in splits if name.lower().startswith(known)), "val")
         if not splits:
             return None
-        chosen = _chosen_split(split, splits, default, root)
+        chosen = chosen_split(split, splits, default, root)
         base = splits[chosen]
     classes = _class_folders(base)
     if not classes:
@@ -536,7 +404,7 @@ def _listed_classes(place: Path, *, is_numbered: bool) -> dict[str, str]:
     """WordNet id, or number (`is_numbered`) → first name, of the lists that come with ImageNet; empty without one."""
     index = place / "imagenet_class_index.json"
     if index.is_file():
-        content = _read_json(index)
+        content = read_json(index)
         pairs = list(content.values()) if isinstance(content, dict) else []
         if not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
             raise ValueError(f'{index}: expected {{"0": ["n01440764", "tench"], …}}')
@@ -563,85 +431,9 @@ def read_templates(folder: Path) -> tuple[str, ...]:
     return tuple(lines)
 
 
-# -- tables and texts beside images -----------------------------------------------------------------------------------
-
-
-def read_image_table(root: Path, split: str | None) -> ReadSet | None:
-    """A pool's folder: a csv, tsv, jsonl or parquet that names images (a row per caption, or lists of captions); or
-    KEY.jpg with KEY.txt. A column `split` is respected."""
-    has_table = any(table_suffix(path) and path.is_file() for path in root.iterdir())
-    try:
-        columns = image_columns.detect_images(root) if has_table or _has_texts(root) else None
-    except ValueError as error:  # it names options of `curate pool add`, which an evaluation does not have
-        if not has_table:
-            raise
-        first = image_columns.tables_in(root)[0]
-        raise ValueError(
-            f"{first} has the columns {list(schema_of(first))}; expected one of {list(image_columns.FILE_NAMES)} with "
-            f"names of images in {root}, and one of {list(image_columns.CAPTION_NAMES)}: rename yours"
-        ) from error
-    if columns is None:
-        return None
-    if columns.image is None:
-        _no_split(split, root)
-        return _texts_beside(root)
-    tables = image_columns.tables_in(root)
-    assert columns.caption is not None, "detect_images refuses a table without captions"
-    parts = [read_rows(path, empty_is_null=True) for path in tables]
-    if any(part.schema.get(columns.image) not in (pl.String, pl.Null) for part in parts):
-        raise ValueError(f"{root}: images lie inside its Parquet files; export them as webdataset tars, or as files")
-    names = [columns.image, columns.caption]
-    if all("split" in part.columns for part in parts):
-        names.append("split")
-    table = pl.concat([part.select(pl.col(names)) for part in parts])
-    chosen = None
-    if "split" in names:
-        there = table["split"].drop_nulls().cast(pl.String).unique().to_list()
-        chosen = _chosen_split(split, there, next((name for name in EVALUATED if name in there), "test"), root)
-        table = table.filter(pl.col("split") == chosen)
-    else:
-        _no_split(split, root)
-    captions: dict[str, list[str]] = {}
-    finder = _Finder(root, ("",))
-    for name, caption in table.select(names[:2]).iter_rows():
-        if name is None:
-            finder.left_out["missing_image"] += 1
-            continue
-        own = captions.setdefault(name, [])
-        own += [text for text in (caption if isinstance(caption, list) else [caption]) if text is not None]
-    images = []
-    for name, own in captions.items():
-        file = finder.find(name)
-        if file is not None:
-            images.append(EvaluationImage(name, tuple(own), file, None, None))
-    title = root.name if chosen is None else f"{root.name}_{chosen}"
-    return ReadSet(title, "image_table", images, (root.name,), left_out=finder.left_out)
-
-
-def _has_texts(root: Path) -> bool:
-    return any((root / name).with_suffix(".txt").is_file() for name in image_names(root))
-
-
-def _texts_beside(root: Path) -> ReadSet:
-    finder, images = _Finder(root, ("",)), []
-    for name in image_names(root):
-        file = finder.find(name)
-        if file is not None:
-            caption, reason = image_columns.caption_in(root, Path(name).with_suffix(".txt").as_posix())
-            if reason not in (None, "missing_txt"):
-                finder.left_out[f"caption_{reason}"] += 1
-            own = () if caption is None else (caption,)
-            images.append(EvaluationImage(name, own, file, None, None))
-    return ReadSet(root.name, "image_and_text", images, (root.name,), left_out=finder.left_out)
-
-
 #: In the order in which they are tried → what is looked for, for people.
 LAYOUTS: Mapping[Reader, str] = {
     read_karpathy: "Karpathy's dataset_coco.json, dataset_flickr30k.json or dataset_flickr8k.json with the images",
-    read_nocaps: "nocaps_val_4500_captions.json with the images",
-    read_coco: "COCO's annotations/captions_*.json with the images (val2017/, images/)",
-    read_flickr: "Flickr's results_20130124.token, Flickr8k.token.txt or captions.txt with the images",
     read_tars: "webdataset tars (KEY.jpg with KEY.txt, KEY.json or KEY.cls), here or in a folder per split",
     read_class_folders: "ImageNet's folders, CLASS/*.jpg, here or in a folder per split",
-    read_image_table: "a csv, tsv, jsonl or parquet that names images and captions, or KEY.jpg with KEY.txt",
 }

@@ -1,57 +1,63 @@
 """Standard evaluation sets, recognised by the files that lie there; nothing is downloaded."""
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
-from difflib import get_close_matches
 from fnmatch import fnmatch
 from pathlib import Path
 
 from curation_assets.evaluation.sets.images import EvaluationImage, EvaluationSet, load_image
 from curation_assets.evaluation.sets.layouts import (
     LAYOUTS,
-    TOKEN_FILES,
     Reader,
     ReadSet,
-    read_class_folders,
-    read_coco,
-    read_flickr,
-    read_image_table,
     read_karpathy,
-    read_nocaps,
-    read_tars,
     tar_set,
 )
 from curation_assets.stores.image_files import PATH_REFUSED
-from curation_assets.stores.image_formats import IMAGE_SUFFIXES
-from curation_assets.stores.text_format import table_suffix
 
 __all__ = ["EvaluationImage", "EvaluationSet", "load_image", "read_evaluation_set"]
 
 LISTED = 8  # names of what lies in a folder, in an error
+#: How the other published layouts become one of these.
+ELSEWHERE = (
+    ". `python -m benchmarks.papers karpathy FOLDER`, from a checkout, writes Karpathy's JSON of COCO's annotations, "
+    "NoCaps, Flickr's texts or a table of images and captions (docs/user/papers.md)"
+)
 
 
 def read_evaluation_set(
-    path: Path, *, split: str | None = None, limit: int | None = None, captions_per_image: int | None = None
+    path: Path,
+    *,
+    split: str | None = None,
+    limit: int | None = None,
+    captions_per_image: int | None = None,
+    layouts: Mapping[Reader, str] = LAYOUTS,
 ) -> EvaluationSet:
     """The images of an evaluation set with their captions or labels, in the order of the published file.
 
     `path`: its folder, or the file in it that holds captions (dataset_coco.json, a tar). `split`: default test, else
     val. `limit`: at most so many images, the first ones; of classes in turn where images are labelled.
     `captions_per_image`: the first ones; default 5 for COCO and Flickr (formulas.md §11), else all.
+    `layouts`: those that are tried for a folder, in order.
     Images are not decoded here; `load_image` does.
     Raises FileNotFoundError where nothing lies at `path`, ValueError for a layout that is not known, a split that is
     absent, damaged files, or a set of which no image lies there.
     """
+    path = Path(path).absolute()
+    if not path.exists():
+        raise FileNotFoundError(
+            f"no evaluation set at {path}; nothing is downloaded: put one of these there: {'; '.join(layouts.values())}"
+        )
+    return evaluation_set_of(_read(path, split, layouts), path, limit, captions_per_image)
+
+
+def evaluation_set_of(read: ReadSet, path: Path, limit: int | None, captions_per_image: int | None) -> EvaluationSet:
+    """What was read of `path`, without blank captions, doubled images and images without a caption or label."""
     for name, number in (("limit", limit), ("captions_per_image", captions_per_image)):
         if number is not None and number < 1:
             name = "--" + name.replace("_", "-")
             raise ValueError(f"{name} must be at least 1, got {number}; leave it out for all")
-    path = Path(path).absolute()
-    if not path.exists():
-        raise FileNotFoundError(
-            f"no evaluation set at {path}; nothing is downloaded: put one of these there: {'; '.join(LAYOUTS.values())}"
-        )
-    read = _read(path, split)
     seen = len(read.images)
     captions_per_image = captions_per_image or read.captions_per_image
     left_out = Counter(read.left_out)
@@ -79,7 +85,7 @@ def read_evaluation_set(
     return EvaluationSet(read.name, read.layout, tuple(images), read.class_names, read.templates, counts)
 
 
-def _read(path: Path, split: str | None) -> ReadSet:
+def _read(path: Path, split: str | None, layouts: Mapping[Reader, str]) -> ReadSet:
     folder = path if path.is_dir() else path.parent
     if path.suffix == ".tar" and path.is_file():
         is_split = not (folder / "classnames.txt").is_file() and (folder.parent / "classnames.txt").is_file()
@@ -87,48 +93,19 @@ def _read(path: Path, split: str | None) -> ReadSet:
     if path.is_file() and folder.name == "annotations":
         folder = folder.parent
     if path.is_file() and fnmatch(path.name, "dataset*.json"):
-        return _known(read_karpathy(folder, split, path))
-    if path.is_file() and fnmatch(path.name, "captions_*.json"):
-        return _known(read_coco(folder, split or path.stem.removeprefix("captions_")))
-    if path.is_file() and path.name in TOKEN_FILES:
-        return _known(read_flickr(folder, split))
-    for reader in LAYOUTS:
+        read = read_karpathy(folder, split, path)
+        assert read is not None, "a reader that is given its own file knows the layout"
+        return read
+    for reader in layouts:
         read = reader(folder, split)
         if read is not None:
             return read
-    nearest = _nearest(folder)
     there = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith("."))
     more = f" and {len(there) - LISTED} more" if len(there) > LISTED else ""
     raise ValueError(
         f"{folder} is no evaluation set that we know; it holds {', '.join(there[:LISTED]) or 'nothing'}{more}; "
-        + (f"nearest: {LAYOUTS[nearest]}. All: " if nearest else "expected one of: ")
-        + "; ".join(LAYOUTS.values())
+        f"expected one of: {'; '.join(layouts.values())}{'' if len(layouts) > len(LAYOUTS) else ELSEWHERE}"
     )
-
-
-def _nearest(folder: Path) -> Reader | None:
-    """The layout that a folder is likely meant to be, by the names and images in it."""
-    files = {
-        "dataset_coco.json": read_karpathy,
-        "nocaps_val_4500_captions.json": read_nocaps,
-        "captions_val2017.json": read_coco,
-        **dict.fromkeys(TOKEN_FILES, read_flickr),
-    }
-    entries = [entry for place in (folder, folder / "annotations") if place.is_dir() for entry in place.iterdir()]
-    names = [entry.name for entry in entries if entry.is_file()]
-    close = [known for name in names for known in get_close_matches(name.lower(), files, 1)]
-    if close:
-        return files[close[0]]
-    if any(".tar" in name or name.endswith(".tgz") for name in names):
-        return read_tars
-    if any(table_suffix(Path(name)) or Path(name).suffix.lower() in IMAGE_SUFFIXES for name in names):
-        return read_image_table
-    return read_class_folders if any(entry.is_dir() for entry in entries) else None
-
-
-def _known(read: ReadSet | None) -> ReadSet:
-    assert read is not None, "a reader that is given its own file knows the layout"
-    return read
 
 
 def _nothing_left(path: Path, read: ReadSet, seen: int, left_out: Counter[str]) -> str:

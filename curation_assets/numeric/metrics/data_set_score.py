@@ -1,10 +1,6 @@
-"""One score per training set from many downstream metrics, and how well a data-set metric predicts it (Rao et al.)."""
-
-from collections.abc import Sequence
+"""One score per training set from many downstream metrics (Rao et al.)."""
 
 import numpy as np
-
-from curation_assets.numeric.agreement import spearman
 
 
 def data_set_scores(metrics: np.ndarray) -> np.ndarray:
@@ -20,30 +16,3 @@ def data_set_scores(metrics: np.ndarray) -> np.ndarray:
     varies = span > 1e-12 * np.abs(table).max(axis=0)  # less is rounding
     scaled = np.divide(table - low, span, out=np.full_like(table, 0.5), where=varies)
     return scaled.mean(axis=1)
-
-
-def predictive_correlation(
-    averages: Sequence[float], scores: Sequence[float], adversarial: Sequence[bool]
-) -> dict[str, float | None]:
-    """Spearman correlation of a metric's average per training set with the sets' scores, ties averaged.
-
-    `all_sets`, and `without_adversarial`, which leaves out sets such as RandomCaptions (formulas.md §8.5: report both).
-    None where one side is constant or fewer than two sets are left.
-    """
-    keep = ~np.asarray(adversarial, dtype=bool)
-    values, goals = np.asarray(averages, dtype=np.float64), np.asarray(scores, dtype=np.float64)
-    both = {"all_sets": spearman(values, goals), "without_adversarial": spearman(values[keep], goals[keep])}
-    return {name: None if np.isnan(value) else value for name, value in both.items()}
-
-
-def spearman_interval(correlation: float, n: int) -> tuple[float, float] | None:
-    """95 % interval of a Spearman correlation of n pairs: tanh(atanh ρ ± 1.96 · √((1 + ρ²/2) / (n − 3))).
-
-    Bonett & Wright 2000. It is wide for few pairs: ρ = .9 of 8 is .41 to .99. Resampling few pairs would give 1 to 1
-    for a perfect order. None for fewer than 4 pairs or a perfect order, of which the formula knows nothing.
-    """
-    if n < 4 or abs(correlation) > 1 - 1e-9:
-        return None
-    half = 1.959964 * np.sqrt((1 + correlation**2 / 2) / (n - 3))
-    centre = np.arctanh(correlation)
-    return float(np.tanh(centre - half)), float(np.tanh(centre + half))

@@ -11,17 +11,13 @@ import numpy as np
 import polars as pl
 from PIL import Image
 
+from benchmarks.papers.classification import SIMPLE_TEMPLATE, class_embeddings, zero_shot_metrics
+from benchmarks.papers.recalls import chance_recalls, recall_intervals
 from curation_assets.core.progress import ProgressReporter
 from curation_assets.core.roles import ImageTextEncoder
 from curation_assets.evaluation.sets.read_set import EvaluationImage, EvaluationSet, load_image
 from curation_assets.numeric.agreement import wilson_interval
-from curation_assets.numeric.metrics.classification import SIMPLE_TEMPLATE, class_embeddings, zero_shot_metrics
-from curation_assets.numeric.metrics.retrieval import (
-    chance_recalls,
-    recall_intervals,
-    recalls_of_ranks,
-    retrieval_ranks,
-)
+from curation_assets.numeric.metrics.retrieval import recalls_of_ranks, retrieval_ranks
 from curation_assets.stores.atomic import remove_path
 from curation_assets.stores.content_hash import config_sha256
 from curation_assets.stores.images import DEFAULT_LIMITS, ImageLimits, ImageRejected
@@ -60,7 +56,9 @@ def measure_retrieval(
     """
     with_captions = [image for image in evaluation.images if image.captions]
     if not with_captions:
-        raise ValueError(f"{evaluation.name} has labels and no captions; measure it by `curate evaluate zero-shot`")
+        raise ValueError(
+            f"{evaluation.name} has labels and no captions; measure it by `python -m benchmarks.papers zero-shot`"
+        )
     left_out = Counter(evaluation.left_out)
     left_out["no_caption"] += len(evaluation.images) - len(with_captions)
     work = EmbeddingWork(encoder, progress, unfinished)
@@ -98,7 +96,9 @@ def measure_zero_shot(
     """
     labelled = [image for image in evaluation.images if image.label is not None]
     if not labelled or not evaluation.class_names:
-        raise ValueError(f"{evaluation.name} has captions and no labels; measure it by `curate evaluate retrieval`")
+        raise ValueError(
+            f"{evaluation.name} has captions and no labels; measure it by `python -m benchmarks.papers retrieval`"
+        )
     templates = evaluation.templates or (SIMPLE_TEMPLATE,)
     texts = [template.replace("{}", name) for name in evaluation.class_names for template in templates]
     work = EmbeddingWork(encoder, progress, unfinished)

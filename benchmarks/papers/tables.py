@@ -1,6 +1,6 @@
 """The papers' tables for one or more pools: our numbers, the printed ones beside them, and what is not comparable.
 
-One function per table. The printed numbers are in paper_tables.yaml; docs/user/evaluation.md, "Tables of the papers".
+One function per table. The printed numbers are in printed.yaml; docs/user/papers.md.
 """
 
 import contextlib
@@ -16,6 +16,8 @@ import numpy as np
 import polars as pl
 import yaml
 
+from benchmarks.papers.correlation import spearman_interval
+from benchmarks.papers.text_methods import CC_STAGES, RAO_METHODS, data_sets, funnel
 from curation_assets.audit.diff import iou_at
 from curation_assets.core.table_names import AGREEMENT, RATED_SCORES, table_of
 from curation_assets.evaluation.comparison import (
@@ -28,7 +30,6 @@ from curation_assets.evaluation.comparison import (
 from curation_assets.evaluation.drawn_sets import TrainingKey
 from curation_assets.evaluation.options import DownstreamOptions
 from curation_assets.evaluation.stored_metrics import StoredMetrics, declaration_of, read_metrics
-from curation_assets.evaluation.text_methods import CC_STAGES
 from curation_assets.evaluation.trainers import all_trainers
 from curation_assets.evaluation.training_sets import TRAINING_SETS
 from curation_assets.flow.context import PoolContext
@@ -42,7 +43,6 @@ from curation_assets.numeric.agreement import (
     spearman,
 )
 from curation_assets.numeric.metrics.comparison import estimate, independent_units, paired_differences
-from curation_assets.numeric.metrics.data_set_score import spearman_interval
 from curation_assets.numeric.sorting import as_pairs
 from curation_assets.numeric.spread import mean_of
 from curation_assets.selection.part_by_part import Pool
@@ -52,7 +52,7 @@ from curation_assets.selection.rows import uid_columns
 from curation_assets.stages.distilled.human_agreement import CAPTIONS, CORRELATIONS, HELD_OUT
 from curation_assets.stores.shard_store import MissingTableError
 
-PRINTED_FILE = Path(__file__).with_suffix(".yaml")
+PRINTED_FILE = Path(__file__).with_name("printed.yaml")
 HERE, PRINTED = "here", "printed"
 COUNT_COLUMNS = ("samples", "candidates", "passed")  # integers; all other numbers are shares or metrics
 
@@ -169,7 +169,7 @@ Maker = Callable[[Sources], list[Row]]
 
 @functools.cache
 def printed_tables() -> dict[str, dict[str, Any]]:
-    """Content of paper_tables.yaml by name of the table."""
+    """Content of printed.yaml by name of the table."""
     content: dict[str, dict[str, Any]] = yaml.safe_load(PRINTED_FILE.read_text(encoding="utf-8"))
     return content
 
@@ -509,9 +509,9 @@ def _iou_row(labels: Mapping[str, str | int], shares: Mapping[str, float], value
     return Row(labels, {name: Cell(v) for name, v in zip(shares, values, strict=True)})
 
 
-def _lacks_values(ctx: PoolContext, reference: str) -> str:
-    """Which of the tables of a ranking, and of clip_score, a pool lacks."""
-    needed = dict.fromkeys((reference, "signals.clip_score"))
+def _lacks_values(ctx: PoolContext, reference: str, others: Sequence[str] = ("signals.clip_score",)) -> str:
+    """Which of the tables of a ranking, and of the others beside it, a pool lacks."""
+    needed = dict.fromkeys((reference, *others))
     tables = [table_of(name) for name in needed]
     absent = [name for name in tables if not (ctx.store.table_path(name).is_file() or ctx.store.partitions(name))]
     run = {method.name for method in ctx.methods("signals")}
@@ -543,7 +543,7 @@ def rao2(sources: Sources) -> list[Row]:
     if not rows:
         raise RowsMissingError(
             "a correlation takes three policies of one size with a Score; train more of them (option `policies`), or "
-            "see `curate tables POOL --table rao1` for what lacks"
+            "see `python -m benchmarks.papers tables POOL --table rao1` for what lacks"
         )
     return rows
 
@@ -593,17 +593,35 @@ def _values_of(pool: Pool, reference: str, chosen: Sequence[np.ndarray]) -> Iter
         yield values[np.unpackbits(bits, count=len(rows)).astype(bool) & ~np.isnan(values)]
 
 
+def rao3(sources: Sources) -> list[Row]:
+    """Mean and median of Rao et al.'s two measures, of the pool and of each subset."""
+    rows, missing = [], []
+    for ctx in sources.pools:
+        measured = [name for name in RAO_METHODS if ctx.store.partitions(f"signals/{name}")]
+        for name in RAO_METHODS:
+            if name not in measured:
+                missing.append(_lacks_values(ctx, f"signals.{name}", ()))
+        for row in data_sets(ctx, measured).iter_rows(named=True):
+            labels = {"pool": ctx.pool.name, "training_set": row["data_set"], "measure": row["method"]}
+            cells = {name: Cell(row[name]) for name in ("samples", "mean", "median")}
+            rows.append(Row(labels, cells))
+    if not rows:
+        raise RowsMissingError("; ".join(missing))
+    sources.remarks += [f"{text[0].upper()}{text[1:]}." for text in missing]
+    return rows
+
+
 def cc_stages(sources: Sources) -> list[Row]:
     """Candidates in, passed and the share, per stage, beside the printed share."""
     rows, missing = [], []
     published: dict[str, float] = {}
     for ctx in sources.pools:
         try:
-            funnel = ctx.store.read("downstream/conceptual_captions")
+            counted = funnel(ctx)
         except MissingTableError:
             missing.append(_lacks_stages(ctx))
             continue
-        for part in funnel.partition_by("stage", maintain_order=True):
+        for part in counted.partition_by("stage", maintain_order=True):
             passed = part.row(by_predicate=pl.col("rule") == "passed", named=True)
             stage = passed["stage"]
             cells = {
@@ -624,7 +642,7 @@ def _lacks_stages(ctx: PoolContext) -> str:
     run = {method.name for method in ctx.methods("signals")}
     add = [name for name in CC_STAGES.values() if name not in run]
     first = f"add {', '.join(add)} to the option `methods` in {declaration_of(ctx)}, then " if add else ""
-    return f"pool {ctx.pool.name} has no downstream/conceptual_captions: {first}`curate run {ctx.pool.name}`"
+    return f"pool {ctx.pool.name} has not all stages of Conceptual Captions: {first}`curate run {ctx.pool.name}`"
 
 
 def align7(sources: Sources) -> list[Row]:
@@ -702,6 +720,7 @@ MAKERS: Mapping[str, Maker] = {
     "sieve8": sieve8,
     "rao1": rao1,
     "rao2": rao2,
+    "rao3": rao3,
     "cc-stages": cc_stages,
     "align7": align7,
 }

@@ -1,4 +1,4 @@
-"""curate evaluate suite: one score per data set of a table of metrics, and which measure predicts it."""
+"""python -m benchmarks.papers suite: one score per data set of a table of metrics, and which measure predicts it."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -6,14 +6,13 @@ from typing import Annotated, Any
 import polars as pl
 import typer
 
-from curation_assets.cli.commands import command
+from benchmarks.papers.correlation import predictive_correlation, spearman_interval
+from benchmarks.papers.metric_tables import read_numbers_by_name
 from curation_assets.cli.common import JsonOption, notice, show, show_json, show_table
 from curation_assets.core.validation import check_known
-from curation_assets.numeric.metrics.data_set_score import data_set_scores, predictive_correlation, spearman_interval
-from curation_assets.stores.metric_tables import read_numbers_by_name
+from curation_assets.numeric.metrics.data_set_score import data_set_scores
 
 
-@command("evaluate suite", "Evaluation")
 def suite(
     table: Annotated[
         Path, typer.Argument(help="csv, tsv or parquet: first column the data set's name, the others metrics.")

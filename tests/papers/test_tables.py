@@ -9,9 +9,8 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner, Result
 
-from curation_assets.cli import app
-from curation_assets.core.settings import load_settings
-from curation_assets.evaluation.paper_tables import (
+from benchmarks.papers.__main__ import app
+from benchmarks.papers.tables import (
     HERE,
     MAKERS,
     PRINTED,
@@ -21,6 +20,8 @@ from curation_assets.evaluation.paper_tables import (
     paper_table,
     printed_tables,
 )
+from benchmarks.papers.text_methods import CC_STAGES
+from curation_assets.core.settings import load_settings
 from curation_assets.flow.context import PoolContext
 from curation_assets.numeric.agreement import spearman
 from curation_assets.sources.declaration import add_pool
@@ -30,7 +31,7 @@ from tests.support.metrics import metric_rows, store_metrics
 SIZES = (0.5, 0.2)  # shares kept; .5 and .8 removed
 
 
-def curate(*arguments: object) -> Result:
+def papers(*arguments: object) -> Result:
     return CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "200"})
 
 
@@ -270,7 +271,7 @@ def test_agreement_with_people_beside_the_printed_one(home: Path, tmp_path: Path
     of_student = rows["texts − others", "icc"].cells["pearson"].value
     assert of_student == pytest.approx(2 * np.corrcoef(values["icc"], rating)[0, 1])
     assert any(remark.startswith("A − B") for remark in paired.remarks)
-    shown = curate("tables", "texts", "--table", "icc4", "--home", tmp_path)
+    shown = papers("tables", "texts", "--table", "icc4", "--home", tmp_path)
     assert shown.exit_code == 0, shown.output
     line = next(line for line in shown.output.splitlines() if "edit_similarity" in line and line.split()[0] == "vba")
     assert ".41" in line, "VBA by edit similarity, printed"
@@ -306,40 +307,44 @@ def test_conceptual_captions_beside_the_printed_rates(home: Path, tmp_path: Path
     (tmp_path / "captions.csv").write_text("caption\na red kite\n")
     add_pool(settings, "texts", tmp_path / "captions.csv", columns={"url": None})
     ctx = PoolContext.open(settings, "texts")
-    funnel = pl.DataFrame(
-        {
-            "stage": ["image", "image", "concept_count"],
-            "rule": ["too_small", "passed", "passed"],
-            "candidates": [600, 1400, 1400],
-            "share": [0.3, 0.7, 1.0],
-            "published_share": [None, 0.35, None],
-        }
+    rows = pl.DataFrame({"source_row": range(20)}, schema={"source_row": pl.Int64})
+    dropped = pl.when(pl.col("source_row") < 6).then(pl.lit("image"))
+    verdicts = rows.with_columns(
+        dropped.alias("stage"), pl.lit(None, pl.String).alias("reason"), pl.lit("texts-000000").alias("shard")
     )
-    ctx.store.materialise("downstream/conceptual_captions", lambda: funnel, code_version="test")
+    ctx.store.write("fused/conceptual_captions", verdicts, code_version="test")
+    for name in CC_STAGES.values():
+        rules = rows.with_columns(pl.lit("too_small").alias("rule"))
+        ctx.store.write(f"signals/{name}", rules, "texts-000000", code_version="test")
     table = paper_table("cc-stages", Sources([ctx]))
-    assert cell_of(table, "candidates", stage="image").value == 2000
-    assert cell_of(table, "passed", stage="image").value == 1400
+    assert cell_of(table, "candidates", stage="image").value == 20
+    assert cell_of(table, "passed", stage="image").value == 14
+    assert cell_of(table, "share", stage="image").value == 0.7
     assert cell_of(table, "share", PRINTED, stage="image").value == 0.35
-    assert [row.origin for row in table.rows] == [HERE, PRINTED, HERE]
+    assert [row.origin for row in table.rows] == [HERE, PRINTED] * 4 + [HERE], "concepts have no printed rate"
 
 
 def test_the_command_writes_all_and_lists_what_is_absent(home: Path, tmp_path: Path) -> None:
-    shown = curate("tables", "first", "second", "--home", home)
+    shown = papers("tables", "first", "second", "--home", home)
     assert shown.exit_code == 0, shown.output
     assert "cc-stages: absent." in shown.stdout
     assert "± is half of the 95 % interval." in shown.stdout
     words = " ".join(shown.stdout.split())
     assert "icc_after_clip .0125 100,000 printed .101 .154 .354 .358 .103 .900" in words
-    content = json.loads(curate("tables", "first", "second", "--home", home, "--json").stdout)
+    content = json.loads(papers("tables", "first", "second", "--home", home, "--json").stdout)
     assert [table["table"] for table in content] == list(MAKERS)
     rows = {table["table"]: table["rows"] for table in content}
     printed = [row for row in rows["icc2"] if row["origin"] == PRINTED and row["training_set"] == "clip"]
     assert {row["evaluation_set"] for row in printed} == {"COCO", "Flickr30k"}
     out = tmp_path / "tables.md"
-    assert curate("tables", "first", "--home", home, "--out", out).exit_code == 0
+    assert papers("tables", "first", "--home", home, "--out", out).exit_code == 0
     text = out.read_text()
     assert "| evaluation set | training set | size | samples |  | text_to_image_recall@1 |" in text
     assert "## cc-stages: Candidates left after each stage of Conceptual Captions\n\nAbsent: " in text
+    again = papers("tables", "first", "--home", home, "--out", out)
+    assert again.exit_code == 1
+    assert "is never overwritten" in again.output
+    assert out.read_text() == text
 
 
 def test_a_named_table_that_is_absent_exits_1_and_says_what_to_set(home: Path) -> None:
@@ -350,10 +355,10 @@ def test_a_named_table_that_is_absent_exits_1_and_says_what_to_set(home: Path) -
         ("texts", "rao2", "No models are trained on this pool's subsets"),
         ("first", "cc-stages", "to the option `methods` in"),
     ):
-        result = curate("tables", pool, "--table", name, "--home", home)
+        result = papers("tables", pool, "--table", name, "--home", home)
         assert result.exit_code == 1, name
         assert message in " ".join(result.stderr.split()), result.stderr
-    assert curate("tables", "texts", "--home", home).exit_code == 0
+    assert papers("tables", "texts", "--home", home).exit_code == 0
 
 
 def test_wrong_arguments_end_with_a_sentence(home: Path) -> None:
@@ -363,6 +368,6 @@ def test_wrong_arguments_end_with_a_sentence(home: Path) -> None:
         (("first", "first"), "each pool once"),
         (("nothing",), "no pool 'nothing'"),
     ):
-        result = curate("tables", *arguments, "--home", home)
+        result = papers("tables", *arguments, "--home", home)
         assert result.exit_code == 1, arguments
         assert message in " ".join(result.stderr.split())

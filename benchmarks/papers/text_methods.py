@@ -1,15 +1,13 @@
-"""Whole-pool tables of the text methods: Conceptual Captions' funnel, and Rao et al.'s table of data sets."""
+"""Conceptual Captions' funnel and Rao et al.'s table of data sets, from a pool's stored signals."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from curation_assets.core.table_names import SAMPLES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of
-from curation_assets.flow.table import Table
 from curation_assets.numeric.spread import spread
 from curation_assets.selection.rows import UID
 from curation_assets.stages.filtered.tables import KEPT_BY, with_policies
@@ -21,44 +19,17 @@ CC_STAGES = {
     "overlap": "conceptual_captions_overlap",
     "transform": "conceptual_captions_transform",
 }
-#: Share of its input that each stage passed in the paper (formulas.md §7): "drops > 65 %", "≈ 3 %", "drops ≈ 60 / 20
-#: %".
+#: Share of its input that each stage passed in the paper (formulas.md §7): "drops > 65 %", "≈ 3 %", "drops ≈ 60 %",
+#: "≈ 20 %".
 PUBLISHED_PASS_RATE = {"image": 0.35, "text": 0.03, "overlap": 0.40, "transform": 0.80}
 RAO_METHODS = ("object_word_quality", "relatedness")
 
 
-def tables(ctx: PoolContext) -> Iterator[Table]:
-    """The funnel where all its stages run, the table of data sets where a method of Rao et al. does."""
-    run = {method.name for method in ctx.methods("signals")}
-    if set(CC_STAGES.values()) <= run:
-        yield Table(
-            name="downstream/conceptual_captions",
-            grain="pool",
-            inputs=("fused/conceptual_captions", *(f"signals/{name}" for name in CC_STAGES.values())),
-            version="1",
-            compute=_funnel,
-            description=(
-                "One row per stage of Conceptual Captions and rule: how many candidates it dropped, of the stage's "
-                "input; rule `passed` counts those that went on, beside the paper's pass rate."
-            ),
-        )
-    measured = [name for name in RAO_METHODS if name in run]
-    if measured:
-        yield Table(
-            name="downstream/data_sets",
-            grain="pool",
-            inputs=(
-                SAMPLES,
-                *(f"signals/{name}" for name in measured),
-                *(f"filtered/{policy.name}" for policy in policies_of(ctx)),
-            ),
-            version="1",
-            compute=lambda ctx, shard: _data_sets(ctx, measured),
-            description="One row per data set (the pool, each subset) and method: mean, median, samples (Rao et al.).",
-        )
+def funnel(ctx: PoolContext) -> pl.DataFrame:
+    """A row per stage and rule: how many candidates it dropped, of the stage's input; rule `passed`: what is left.
 
-
-def _funnel(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+    Columns stage, rule, candidates, share, published_share. Raises MissingTableError where a stage has not run.
+    """
     left = ctx.store.read("fused/conceptual_captions").filter(pl.col("reason").is_null())
     left = left.select("shard", "source_row", "stage")
     rows: list[dict[str, Any]] = []
@@ -95,7 +66,11 @@ def _stage_rows(stage: str, entered: int, dropped: dict[str, int]) -> list[dict[
     ]
 
 
-def _data_sets(ctx: PoolContext, measured: list[str]) -> pl.DataFrame:
+def data_sets(ctx: PoolContext, measured: Sequence[str] = RAO_METHODS) -> pl.DataFrame:
+    """A row per data set (the pool, each subset) and method: data_set, method, mean, median, samples (Rao et al.).
+
+    Raises MissingTableError where a method has not run.
+    """
     subsets = {"pool": pl.lit(True)} | {policy.name: pl.col(KEPT_BY + policy.name) for policy in policies_of(ctx)}
     rows = []
     for name in measured:

@@ -1,4 +1,4 @@
-"""curate evaluate retrieval and zero-shot: an encoder on a standard evaluation set."""
+"""python -m benchmarks.papers retrieval, zero-shot and karpathy: an encoder on standard evaluation sets."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from curation_assets.cli.commands import command
 from curation_assets.cli.common import (
     FEW,
     HomeOption,
@@ -37,7 +36,6 @@ CaptionsOption = Annotated[
 ]
 
 
-@command("evaluate retrieval", "Evaluation")
 def retrieval(
     evaluation_set: Annotated[
         Path | None,
@@ -64,8 +62,8 @@ def retrieval(
     With the image_text_encoder of the profile (default: that of photographs), or of embeddings that you bring: rows of
     images (I, D), rows of captions (T, D), and the position of each caption's image (T,), from 0.
     """
-    from curation_assets.evaluation.encoder_measures import measure_retrieval, retrieval_of_embeddings
-    from curation_assets.evaluation.sets.read_set import read_evaluation_set
+    from benchmarks.papers.encoder_measures import measure_retrieval, retrieval_of_embeddings
+    from benchmarks.papers.layouts import read_any_set
 
     files = {"images": image_embeddings, "captions": caption_embeddings, "caption_image": caption_image}
     given = {name: path for name, path in files.items() if path is not None}
@@ -81,10 +79,10 @@ def retrieval(
         described: dict[str, Any] = {"set": None, "model": _file_identities(given)}
     else:
         if evaluation_set is None:
-            raise ValueError("expected a SET, the folder of an evaluation set: `curate evaluate retrieval /data/coco`")
-        measured_set = read_evaluation_set(
-            evaluation_set, split=split, limit=limit, captions_per_image=captions_per_image
-        )
+            raise ValueError(
+                "expected a SET, the folder of an evaluation set: `python -m benchmarks.papers retrieval /data/coco`"
+            )
+        measured_set = read_any_set(evaluation_set, split=split, limit=limit, captions_per_image=captions_per_image)
         encoder, folder, reporter = _encoder(home, profile, role)
         measured = measure_retrieval(measured_set, encoder, reporter, folder)
         described = {"set": _set_facts(measured_set, evaluation_set), "model": vars(encoder.identity)}
@@ -107,7 +105,6 @@ def retrieval(
     _show_tail(measured)
 
 
-@command("evaluate zero-shot", "Evaluation")
 def zero_shot(
     evaluation_set: SetArgument,
     profile: ProfileOption = None,
@@ -122,10 +119,10 @@ def zero_shot(
     The classifier is the mean of each class name's embeddings in the set's templates
     (zeroshot_classification_templates.txt), or in "a photo of a {}." where the set has none.
     """
-    from curation_assets.evaluation.encoder_measures import measure_zero_shot
-    from curation_assets.evaluation.sets.read_set import read_evaluation_set
+    from benchmarks.papers.encoder_measures import measure_zero_shot
+    from benchmarks.papers.layouts import read_any_set
 
-    measured_set = read_evaluation_set(evaluation_set, split=split, limit=limit)
+    measured_set = read_any_set(evaluation_set, split=split, limit=limit)
     encoder, folder, reporter = _encoder(home, profile, role)
     measured = measure_zero_shot(measured_set, encoder, reporter, folder)
     described = {"set": _set_facts(measured_set, evaluation_set), "model": vars(encoder.identity)}
@@ -141,6 +138,27 @@ def zero_shot(
     if "acc5" not in measured.metrics:
         show(f"No acc5: with {measured.counts['classes']} classes, five guesses are always right")
     _show_tail(measured)
+
+
+def karpathy(
+    evaluation_set: Annotated[
+        Path, typer.Argument(metavar="SET", help="Folder of COCO's annotations, NoCaps, Flickr's texts, or a table.")
+    ],
+    split: SplitOption = None,
+) -> None:
+    """Write Karpathy's JSON of a set of another layout into its folder, for the option `evaluation_set`."""
+    import json
+
+    from benchmarks.papers.layouts import karpathy_of
+    from curation_assets.stores.atomic import check_new, writing_new
+
+    name, content = karpathy_of(evaluation_set, split)
+    folder = evaluation_set if evaluation_set.is_dir() else evaluation_set.parent
+    out = (folder.parent if folder.name == "annotations" else folder) / name
+    check_new(out)
+    with writing_new(out) as temporary:
+        temporary.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
+    notice(f"{len(content['images']):,} images in {out}")
 
 
 # -- models and files -------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""curate tables: the papers' tables for one or more pools, beside the printed numbers."""
+"""python -m benchmarks.papers tables: the papers' tables for one or more pools, beside the printed numbers."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -6,11 +6,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from curation_assets.cli.commands import command
-from curation_assets.cli.common import HomeOption, JsonOption, notice, settings_from, show, show_json, show_table
-from curation_assets.core.validation import check_known
-from curation_assets.evaluation.comparison import written, written_share
-from curation_assets.evaluation.paper_tables import (
+from benchmarks.papers.tables import (
     COUNT_COLUMNS,
     MAKERS,
     PRINTED,
@@ -20,11 +16,13 @@ from curation_assets.evaluation.paper_tables import (
     Sources,
     paper_table,
 )
+from curation_assets.cli.common import HomeOption, JsonOption, notice, settings_from, show, show_json, show_table
+from curation_assets.core.validation import check_known
+from curation_assets.evaluation.comparison import written, written_share
 from curation_assets.flow.context import PoolContext
 from curation_assets.stores.atomic import check_new, writing_new
 
 
-@command("tables", "Evaluation")
 def tables(
     pools: Annotated[list[str], typer.Argument(metavar="POOL...", help="Pools, such as draws of one source.")],
     table: Annotated[
@@ -44,7 +42,7 @@ def tables(
         raise ValueError("--json or --markdown, one of them")
     if len(set(pools)) < len(pools):
         raise ValueError(f"each pool once, got {' '.join(pools)}")
-    check_known("curate tables", "table", table or [], MAKERS)
+    check_known("tables", "table", table or [], MAKERS)
     if out is not None:
         check_new(out)
     settings = settings_from(home)

@@ -1,4 +1,4 @@
-"""curate evaluate retrieval and zero-shot, end to end with the embedded profile on drawn scenes."""
+"""python -m benchmarks.papers retrieval and zero-shot, end to end with the embedded profile on drawn scenes."""
 
 import json
 from collections.abc import Sequence
@@ -10,11 +10,11 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner, Result
 
-from curation_assets.cli import app
+from benchmarks.papers import encoder_measures
+from benchmarks.papers.__main__ import app
 from curation_assets.core.progress import Silent
 from curation_assets.core.settings import load_profile
 from curation_assets.engines import load_engine
-from curation_assets.evaluation import encoder_measures
 from curation_assets.evaluation.sets.read_set import EvaluationImage, load_image, read_evaluation_set
 from curation_assets.stores.images import ImageLimits
 from curation_assets.world.grammar import concrete_caption
@@ -27,7 +27,7 @@ SCENES, CAPTIONS = 20, 2
 CLASSES = OBJECTS[:7]
 
 
-def curate(*arguments: object) -> Result:
+def papers(*arguments: object) -> Result:
     return CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "200"})
 
 
@@ -58,7 +58,7 @@ def coco(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_retrieval_equals_the_embeddings_sorted(coco: Path, encoder: Any, tmp_path: Path) -> None:
-    result = curate("evaluate", "retrieval", coco, "--profile", "embedded", "--json", "--home", tmp_path)
+    result = papers("retrieval", coco, "--profile", "embedded", "--json", "--home", tmp_path)
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
     images = read_evaluation_set(coco).images[:SCENES]
@@ -82,7 +82,7 @@ def test_retrieval_equals_the_embeddings_sorted(coco: Path, encoder: Any, tmp_pa
 
 def test_retrieval_for_people_names_the_model_the_number_and_what_is_left_out(coco: Path, tmp_path: Path) -> None:
     options = ("--profile", "embedded", "--limit", 5, "--captions-per-image", 1, "--home", tmp_path)
-    result = curate("evaluate", "retrieval", coco, *options)
+    result = papers("retrieval", coco, *options)
     assert result.exit_code == 0, result.output
     assert "coco_test (karpathy): 5 images, 5 captions" in result.stdout
     assert "Model: embedded:clip, revision shipped, weights sha256" in result.stdout
@@ -93,7 +93,7 @@ def test_retrieval_for_people_names_the_model_the_number_and_what_is_left_out(co
 
 def test_another_encoder_is_named_by_role(coco: Path, tmp_path: Path) -> None:
     options = ("--profile", "embedded", "--role", "image_text_encoder=path:/no/such/folder", "--home", tmp_path)
-    result = curate("evaluate", "retrieval", coco, *options)
+    result = papers("retrieval", coco, *options)
     assert result.exit_code == 1
     assert "/no/such/folder" in result.stderr
 
@@ -104,16 +104,16 @@ def test_retrieval_of_given_embeddings(tmp_path: Path) -> None:
     np.save(tmp_path / "captions.npy", np.repeat(np.eye(6), 2, axis=0) + 0.1 * rng.normal(size=(12, 6)))
     np.save(tmp_path / "own.npy", np.repeat(np.arange(6), 2))
     arguments = [
-        "evaluate", "retrieval", "--image-embeddings", tmp_path / "images.npy",
+        "retrieval", "--image-embeddings", tmp_path / "images.npy",
         "--caption-embeddings", tmp_path / "captions.npy", "--caption-image", tmp_path / "own.npy",
     ]  # fmt: skip
-    result = curate(*arguments, "--json")
+    result = papers(*arguments, "--json")
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
     assert found["metrics"]["text_to_image_recall@1"] == 1.0
     assert set(found["model"]["files"]) == {"images", "captions", "caption_image"}
     assert "images.npy: rows are not of unit length (up to 3)" in result.stderr
-    assert "Embeddings: 6 images, 12 captions" in curate(*arguments).stdout
+    assert "Embeddings: 6 images, 12 captions" in papers(*arguments).stdout
 
     for name, content, sentence in (
         ("images.npy", np.zeros((6, 6)), "row 0 is zero or not finite (6 such rows)"),
@@ -124,7 +124,7 @@ def test_retrieval_of_given_embeddings(tmp_path: Path) -> None:
     ):
         before = (tmp_path / name).read_bytes()
         np.save(tmp_path / name, content, allow_pickle=True)
-        result = curate(*arguments)
+        result = papers(*arguments)
         (tmp_path / name).write_bytes(before)
         assert result.exit_code == 1
         assert sentence in result.stderr
@@ -136,8 +136,11 @@ def test_retrieval_of_given_embeddings(tmp_path: Path) -> None:
         (("retrieval",), "expected a SET, the folder of an evaluation set"),
         (("retrieval", "/no/such/set"), "no evaluation set at /no/such/set; nothing is downloaded"),
         (("retrieval", "--caption-image", "x.npy"), "expected a SET, or all of --image-embeddings"),
-        (("zero-shot", "COCO"), "coco_test has captions and no labels; measure it by `curate evaluate retrieval"),
-        (("retrieval", "CLASSES"), "has labels and no captions; measure it by `curate evaluate zero-shot"),
+        (
+            ("zero-shot", "COCO"),
+            "coco_test has captions and no labels; measure it by `python -m benchmarks",
+        ),
+        (("retrieval", "CLASSES"), "has labels and no captions; measure it by `python -m benchmarks.papers zero-shot"),
         (("retrieval", "COCO", "--split", "val"), "has no split 'val'; it has test"),
         (("zero-shot", "BROKEN"), "none of 2 images can be decoded: image_undecodable 2"),
     ],
@@ -149,7 +152,7 @@ def test_wrong_calls_end_with_a_sentence(
         write_jpeg(tmp_path / "broken" / name / "1.jpg").write_bytes(b"no picture")
     places = {"COCO": coco, "CLASSES": classes, "BROKEN": tmp_path / "broken"}
     options = ("--profile", "embedded", "--home", tmp_path / "home")
-    result = curate("evaluate", *(places.get(word, word) for word in arguments), *options)
+    result = papers(*(places.get(word, word) for word in arguments), *options)
     assert result.exit_code == 1
     assert sentence in result.stderr
 
@@ -176,8 +179,8 @@ def test_zero_shot_equals_a_slow_twin(
     file = classes / "zeroshot_classification_templates.txt"
     if templates:
         file.write_text("\n".join(templates) + "\n")
-    result = curate("evaluate", "zero-shot", classes, "--profile", "embedded", "--json", "--home", tmp_path)
-    shown = curate("evaluate", "zero-shot", classes, "--profile", "embedded", "--home", tmp_path)
+    result = papers("zero-shot", classes, "--profile", "embedded", "--json", "--home", tmp_path)
+    shown = papers("zero-shot", classes, "--profile", "embedded", "--home", tmp_path)
     file.unlink(missing_ok=True)
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
@@ -265,7 +268,7 @@ def test_photographs_of_a_tar(tmp_path: Path) -> None:
     if not path.is_file():
         pytest.skip(f"needs the photographs at {path}")
     options = ("--profile", "embedded", "--limit", 40, "--home", tmp_path)
-    result = curate("evaluate", "retrieval", path, *options, "--json")
+    result = papers("retrieval", path, *options, "--json")
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
     assert found["n"] == {"images": 40, "captions": 200}

@@ -1,0 +1,1 @@
+"""The papers' tables and figures, from a checkout: `python -m benchmarks.papers` (docs/user/papers.md)."""
