@@ -3,13 +3,13 @@
 import dagster as dg
 
 from curation_assets.core.settings import Settings, load_settings
-from curation_assets.defs.assets import observer_resource
 from curation_assets.defs.automation import backfill_sensor, dead_run_sensor
 from curation_assets.defs.broken import broken_asset, broken_check, broken_sensor
 from curation_assets.defs.event_log import write_events_in_batches
 from curation_assets.defs.failures import failure_sensor
 from curation_assets.defs.nightly import nightly
 from curation_assets.defs.pool import pool_definitions
+from curation_assets.defs.steps import observer_resource
 from curation_assets.flow.graph import sound_and_broken
 from curation_assets.foreign.dagster_runs import find_own_configuration
 from curation_assets.stores.objects import open_home

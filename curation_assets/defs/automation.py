@@ -5,8 +5,9 @@ from typing import Any
 import dagster as dg
 
 from curation_assets.core.settings import Settings
-from curation_assets.defs.assets import asset_key, job_name, partitions_definition, partitions_of
+from curation_assets.defs.assets import partitions_definition, partitions_of
 from curation_assets.defs.dead_runs import free_dead_runs
+from curation_assets.defs.names import asset_key, job_name
 from curation_assets.defs.partitions import new_and_old, size_of
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of

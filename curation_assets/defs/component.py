@@ -13,9 +13,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from curation_assets.core.settings import is_bucket_url, load_settings
 from curation_assets.core.validation import build, content_of
-from curation_assets.defs.assets import asset_key, observer_resource
 from curation_assets.defs.automation import backfill_sensor
+from curation_assets.defs.names import asset_key
 from curation_assets.defs.pool import pool_definitions
+from curation_assets.defs.steps import observer_resource
 from curation_assets.sources.declaration import Pool, keep_declared, pool_at, world_pool
 from curation_assets.stores.objects import open_home
 

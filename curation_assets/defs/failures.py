@@ -3,8 +3,8 @@
 import dagster as dg
 
 from curation_assets.core.settings import Settings
-from curation_assets.defs.assets import pool_and_table
 from curation_assets.defs.dead_runs import HIDDEN, KILLED
+from curation_assets.defs.names import pool_and_table
 from curation_assets.operations.failure_hook import FailureHook
 
 POOL, COMMAND = "curation/pool", f"{HIDDEN}command"  # tags of a run

@@ -17,10 +17,11 @@ import polars as pl
 from curation_assets.audit.index import Index, refresh_index
 from curation_assets.core.settings import SHARDS_PER_RUN, Settings
 from curation_assets.core.table_names import REGISTERED_SHARDS, SAMPLES
-from curation_assets.defs.assets import asset_key, job_name, partitions_per_run, pool_and_table
+from curation_assets.defs.assets import partitions_per_run
 from curation_assets.defs.automation import is_loaded, reload_due
 from curation_assets.defs.dead_runs import UNFINISHED
 from curation_assets.defs.launch import POOL, RANGE_END, RANGE_START, phases, stretches
+from curation_assets.defs.names import asset_key, job_name, pool_and_table
 from curation_assets.defs.options import DagsterOptions
 from curation_assets.defs.partitions import partition_of, partitions_of_shards, size_of
 from curation_assets.flow.context import PoolContext

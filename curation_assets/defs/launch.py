@@ -16,11 +16,13 @@ from curation_assets.core.errors import EXPECTED_ERRORS, ExpectedError
 from curation_assets.core.progress import ProgressReporter
 from curation_assets.core.settings import Settings, resource_path
 from curation_assets.core.stages import STAGES
-from curation_assets.defs import assets
+from curation_assets.defs.assets import pool_assets
 from curation_assets.defs.dead_runs import free_dead_runs, free_own_runs, process_tags, watched
 from curation_assets.defs.event_log import write_events_in_batches
 from curation_assets.defs.failures import COMMAND, POOL
+from curation_assets.defs.names import asset_key, job_name
 from curation_assets.defs.partitions import partitions_of_shards, register, size_of
+from curation_assets.defs.steps import Observer, observer_resource
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import is_up_to_date
 from curation_assets.flow.graph import tables_of
@@ -158,7 +160,7 @@ def _run_held_pool(
     if shards is not None:
         chosen = set(shards_in(shards, [*keys, *missing]))
         keys, missing = [key for key in keys if key in chosen], [key for key in missing if key in chosen]
-    definitions = assets.pool_assets(settings, pool_name)
+    definitions = pool_assets(settings, pool_name)
     reports: list[TableReport] = []
 
     def table_done(report: TableReport) -> None:
@@ -166,9 +168,7 @@ def _run_held_pool(
         on_table(report)
 
     problems: list[tuple[str, Exception | None]] = []
-    observer = assets.Observer(
-        progress, table_done, lambda sentence, error: problems.append((sentence, error)), on_notice
-    )
+    observer = Observer(progress, table_done, lambda sentence, error: problems.append((sentence, error)), on_notice)
     left: dict[str, Table] = {}  # of the other phase and not up to date, and what rests on it
     for group in phases(list(declared.values()), tables):
         of_derived = sorted([*keys, *missing])
@@ -217,7 +217,7 @@ def _report_failure(
     on_notice: Callable[[str], None],
 ) -> None:
     sentences = [sentence for sentence, _ in problems] or [f"{type(error).__name__}: {error}"]
-    warning = hook.report(pool_name, sentences, job=assets.job_name(pool_name, grain), command=command_line())
+    warning = hook.report(pool_name, sentences, job=job_name(pool_name, grain), command=command_line())
     if warning is not None:
         on_notice(warning)
 
@@ -254,7 +254,7 @@ def _up_to_date(
     for table in phase:  # inputs first
         if any(name in names and name not in up_to_date for name in table.inputs):
             continue
-        key = assets.asset_key(ctx.pool, table.name)
+        key = asset_key(ctx.pool, table.name)
         parts = parts_of[table.name]
         if table.grain == "pool":
             is_known = instance.get_latest_materialization_event(key) is not None
@@ -298,9 +298,9 @@ def _run_phase(
     keys: Sequence[str],
     definitions: Sequence[dg.AssetsDefinition],
     instance: dg.DagsterInstance,
-    observer: assets.Observer,
+    observer: Observer,
 ) -> None:
-    selection = [assets.asset_key(pool, table.name) for table in phase]
+    selection = [asset_key(pool, table.name) for table in phase]
     runs: Sequence[Mapping[str, str]] = [{}]
     if phase[0].grain == "shard":
         known = instance.get_dynamic_partitions(pool.name)
@@ -309,11 +309,11 @@ def _run_phase(
         observer = replace(observer, shards=frozenset(keys))
     elif phase[0].grain == "training":
         runs = [{RANGE_START: phase[0].keys[0], RANGE_END: phase[0].keys[-1]}]
-    name = assets.job_name(pool.name, phase[0].grain)  # as the UI's job of these tables
+    name = job_name(pool.name, phase[0].grain)  # as the UI's job of these tables
     job = dg.Definitions(
         assets=definitions,
         jobs=[dg.define_asset_job(name, dg.AssetSelection.assets(*selection))],
-        resources=assets.observer_resource(observer),
+        resources=observer_resource(observer),
     ).resolve_job_def(name)
     named = {
         POOL: pool.name,

@@ -19,6 +19,7 @@ from curation_assets.stores.shard_store import WHOLE, named
 
 SHOWN_SHARDS = 50  # of a failed check, by name; the store has the others
 
+ROW_COUNT = "dagster/partition_row_count"  # of the table it is dagster/row_count
 SHARDS = "shards"  # of the metadata of a block: shard → content_sha256
 CHECKS, TOO_FEW, PASSED = "blocking checks", "too few rows", "passed"
 
@@ -101,7 +102,7 @@ def run_metadata(
     assert result.done is not None, named(table.name, result.shard)
     manifest = result.done.manifest
     metadata: dict[str, Any] = {
-        "dagster/row_count": manifest.row_count,
+        _counted(table): manifest.row_count,
         CHECKS: "; ".join((*result.lost_rows, *result.failures)) or PASSED,
         **({TOO_FEW: "; ".join(result.warnings)} if result.warnings else {}),  # and the pool goes on
     }
@@ -116,7 +117,7 @@ def run_metadata(
         if plot is not None:
             metadata[plot[0]] = dg.MetadataValue.md(plot[1])
         metadata["preview"] = dg.MetadataValue.md(preview_of(frame))
-        metadata["dagster/uri"] = _in_home(ctx, ctx.store.table_path(table.name, manifest.partition))
+        metadata["file"] = dg.MetadataValue.path(_in_home(ctx, ctx.store.table_path(table.name, manifest.partition)))
         if with_schema:
             metadata["dagster/column_schema"] = column_schema(frame)
     if manifest.models:
@@ -127,6 +128,13 @@ def run_metadata(
         "content_sha256": manifest.content_sha256,
         "peak memory MiB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
     }
+
+
+def _counted(table: Table) -> str:
+    """What the `row_count` of a manifest of a table counts."""
+    if table.is_folder:
+        return "files"
+    return "dagster/row_count" if table.grain == "pool" else ROW_COUNT
 
 
 def together(first: dict[str, Any] | None, then: dict[str, Any]) -> dict[str, Any]:
@@ -154,7 +162,7 @@ def metadata_of_block(ctx: PoolContext, table: Table, stored: Sequence[str], mad
     manifests = {shard: manifest for shard in stored if (manifest := ctx.store.manifest(table.name, shard)) is not None}
     versions = {shard: manifest.content_sha256 for shard, manifest in manifests.items()}
     return {
-        "dagster/row_count": sum(manifest.row_count for manifest in manifests.values()),
+        ROW_COUNT: sum(manifest.row_count for manifest in manifests.values()),
         "shards of this run": f"{made} of {len(stored)}",
         "content_sha256": combined_version(versions.values()),
         SHARDS: dg.MetadataValue.json(versions),

@@ -7,11 +7,13 @@ import dagster as dg
 import polars as pl
 
 from curation_assets.audit.origin import RECORDS_SCHEMA
-from curation_assets.defs.assets import asset_key, pool_and_table
 from curation_assets.defs.metadata import SHARDS
+from curation_assets.defs.names import asset_key, pool_and_table
 from curation_assets.sources.declaration import Pool
 
-POINTER = "dagster/input_event_pointer/"
+# tags of materialisations, two of them with the key of an input after them
+DATA_VERSION, CODE_VERSION = "dagster/data_version", "dagster/code_version"
+INPUT_VERSION, POINTER = "dagster/input_data_version/", "dagster/input_event_pointer/"
 PAGE = 1_000  # events per question to the log
 RECENT_CHECKS = 20
 
@@ -58,7 +60,7 @@ def materialisations(instance: dg.DagsterInstance, pool: Pool, tables: Sequence[
                         "run_id": record.run_id,
                         "at": record.timestamp,
                         "content_sha256": version,
-                        "code_version": tags.get("dagster/code_version"),
+                        "code_version": tags.get(CODE_VERSION),
                         "pointers": pointers,
                     }
                     for shard, version in versions.items()

@@ -7,13 +7,13 @@ import polars as pl
 
 from curation_assets.core.settings import Settings
 from curation_assets.core.table_names import LEDGER, SUBSETS
-from curation_assets.defs.assets import asset_key
 from curation_assets.defs.launch import prepare_instance
+from curation_assets.defs.metadata import ROW_COUNT
+from curation_assets.defs.names import asset_key
+from curation_assets.defs.records import DATA_VERSION
 from curation_assets.outputs.summary.counts import counts
 from curation_assets.sources.declaration import Pool, list_pools, load_pool
 from curation_assets.stores.releases import FOLDER, LEDGER_FILE, PROVENANCE_FILE, Release, list_releases
-
-DATA_VERSION = "dagster/data_version"
 
 
 def releases_key(pool: Pool) -> dg.AssetKey:
@@ -106,7 +106,7 @@ _SHOWN_ROWS = 25
 def _counted(release: Release) -> dict[str, Any]:
     tables = counts(release.folder / LEDGER_FILE, release.folder / PROVENANCE_FILE, {"totals", *_SHOWN})
     totals = tables["totals"].row(0, named=True)
-    metadata: dict[str, Any] = {"dagster/row_count": totals["kept"]}
+    metadata: dict[str, Any] = {ROW_COUNT: totals["kept"]}
     metadata |= {name.replace("_", " "): value for name, value in totals.items() if value is not None}
     for name, columns in _SHOWN.items():
         rows = tables[name].head(_SHOWN_ROWS).select(columns).with_columns(pl.col(pl.String).fill_null("unknown"))
@@ -120,7 +120,7 @@ def _counted(release: Release) -> dict[str, Any]:
 
 def _metadata(release: Release) -> dict[str, Any]:
     metadata: dict[str, Any] = {
-        "dagster/row_count": release.counts["kept"],
+        ROW_COUNT: release.counts["kept"],
         "policy": release.subset,
         "policy version": release.policy_version,
         "rows of the pool": release.counts["rows"],

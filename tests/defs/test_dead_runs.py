@@ -18,7 +18,6 @@ from dagster._core.storage.event_log import SqlEventLogStorage
 from typer.testing import CliRunner
 
 from curation_assets.cli import app
-from curation_assets.defs.assets import OBSERVER, observer_resource
 from curation_assets.defs.dead_runs import (
     HIDDEN,
     HOST,
@@ -31,6 +30,7 @@ from curation_assets.defs.dead_runs import (
     process_tags,
 )
 from curation_assets.defs.launch import POOL, prepare_instance, run_pool
+from curation_assets.defs.steps import OBSERVER, observer_resource
 from curation_assets.foreign.dagster_runs import WAIT_SECONDS, sleep_while_waiting
 from curation_assets.stores.lease import PoolHeldError
 from tests.support.lineage_pools import webdataset_pool

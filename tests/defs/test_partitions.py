@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from curation_assets.cli import app
 from curation_assets.core.settings import Settings, load_settings
 from curation_assets.definitions import build_definitions
-from curation_assets.defs.assets import partitions_per_run
+from curation_assets.defs.assets import partitions_of, partitions_per_run
 from curation_assets.defs.automation import EDITS, shard_sensor
 from curation_assets.defs.following import Step, next_step, requests_of
 from curation_assets.defs.launch import RANGE_END, RANGE_START, RunFailedError, prepare_instance, run_pool
@@ -200,7 +200,7 @@ def test_blocks_make_the_same_bytes_of_fewer_events_and_lineage_agrees(tmp_path:
         event = record.asset_materialization
         assert event is not None
         shown = {name: value.value for name, value in event.metadata.items()}
-    assert (shown["dagster/row_count"], shown["rows kept"], shown["shards of this run"]) == (9, 9, "3 of 3")
+    assert (shown["dagster/partition_row_count"], shown["rows kept"], shown["shards of this run"]) == (9, 9, "3 of 3")
     versions = {shard: ctx.store.manifest("raw/samples", shard).content_sha256 for shard in ctx.shards()[:3]}  # type: ignore[union-attr]
     assert shown["shards"] == versions
 
@@ -238,10 +238,86 @@ def test_a_bad_shard_harms_no_neighbour_and_a_second_run_makes_the_rest(tmp_path
     assert made(settings) == ["0", "1", "2", "3", "5", "6"]
     with prepare_instance(settings) as instance:
         assert observed(instance, "raw/samples") == {BLOCKS[1]: ["photos-000004"]}
-        assert not instance.get_materialized_partitions(key("raw/samples"))
+        assert instance.get_materialized_partitions(key("raw/samples")) == {BLOCKS[0], BLOCKS[2]}
     ctx.store.remove(RAW[0], "photos-000004")
     reports = {report.table: report for report in run_pool(settings, "photos", tables=RAW)}
     assert (reports["raw/samples"].computed, reports["raw/samples"].reused) == (1, 6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [1, 2])
+def test_of_ten_shards_nine_are_made_and_failed_and_missing_makes_one(tmp_path: Path, size: int) -> None:
+    """A run of the UI over ten shards, one of whose files is damaged, through three tables; partitions are shards, or
+    blocks of two. What failed is shown as failed, nothing else; the run after it makes only that."""
+    settings = pool_of(tmp_path, size, shards=10)
+    run_pool(settings, "photos", tables=RAW[:2])
+    ctx = PoolContext.open(settings, "photos")
+    flip_bit(ctx.store.table_path(RAW[0], "photos-000004"), random.Random(1))
+    bad = partition_of("photos-000004", size)
+    names = ("raw/samples", "raw/provenance", "signals/icc")
+    with prepare_instance(settings) as instance:
+        partitions = list(instance.get_dynamic_partitions("photos"))
+
+        def statuses(name: str) -> dict[str, str | None]:
+            found = instance.get_status_by_partition(key(name), partitions, partitions_of("photos"))
+            return {partition: status and status.value for partition, status in (found or {}).items()}
+
+        def run(first: str, last: str) -> bool:
+            job = build_definitions(settings).resolve_job_def("photos_shards")
+            tags = {RANGE_START: first, RANGE_END: last}
+            chosen = [key(name) for name in names]
+            return job.execute_in_process(
+                instance=instance, asset_selection=chosen, tags=tags, raise_on_error=False
+            ).success
+
+        assert not run(partitions[0], partitions[-1])
+        expected = {partition: "FAILED" if partition == bad else "MATERIALIZED" for partition in partitions}
+        assert [statuses(name) for name in names] == [expected] * 3
+        assert observed(instance, "raw/samples") == {bad: ["photos-000004"]}
+        assert made(settings, "signals/icc") == list("012356789"), "of its block, the other shard is made, too"
+        records = materialisations(instance, ctx.pool, names)
+        stored = {(table, shard): ctx.store.manifest(table, shard) for table in names for shard in ctx.shards()}
+        assert {(row["table"], row["shard"]): row["content_sha256"] for row in records.to_dicts()} == {
+            read: manifest.content_sha256
+            for read, manifest in stored.items()
+            if manifest is not None and partition_of(read[1], size) != bad
+        }
+        edges = recorded_lineage(ctx, "signals/icc").edges.filter(pl.col("shard") != "photos-000005")
+        assert set(edges["dagster"]) == {"agrees"}, "5 is in the block of 4"
+        (event,) = instance.fetch_materializations(
+            dg.AssetRecordsFilter(key("signals/icc"), asset_partitions=partitions[:1]), limit=9
+        ).records
+        assert event.asset_materialization is not None
+        assert event.asset_materialization.metadata["dagster/partition_row_count"].value == PER_SHARD * size
+
+        ctx.store.remove(RAW[0], "photos-000004")
+        run_pool(settings, "photos", tables=RAW[:1])
+        failed_and_missing = [
+            partition for partition, status in statuses("signals/icc").items() if status != "MATERIALIZED"
+        ]
+        assert failed_and_missing == [bad]
+        assert run(bad, bad)
+        assert set(statuses("signals/icc").values()) == {"MATERIALIZED"}
+        again = materialisations(instance, ctx.pool, names).filter(pl.col("storage_id") > records["storage_id"].max())
+        assert {partition_of(shard, size) for shard in again["shard"]} == {bad}
+
+
+@pytest.mark.slow
+def test_shards_that_pass_a_blocking_check_go_on(tmp_path: Path) -> None:
+    """One shard of three holds no image that can be decoded: what reads it is made of the two others."""
+    settings = pool_of(tmp_path, 1, shards=3)
+    rows = [(f"{n:06d}", url_of(n), caption_of(n), b"no jpeg") for n in range(PER_SHARD, 2 * PER_SHARD)]
+    write_tar(tmp_path / "tars" / "000001.tar", rows)
+    path = settings.pools_root / "photos.yaml"
+    path.write_text(path.read_text() + "  min_success_rate: 0.75\n")
+    with pytest.raises(RunFailedError, match=r"^raw/samples of shard photos-000001: only 0.0%"):
+        run_pool(settings, "photos", tables=[*RAW, "raw/provenance", "signals/icc"])
+    assert (made(settings), made(settings, "signals/icc")) == (["0", "1", "2"], ["0", "2"])
+    with prepare_instance(settings) as instance:
+        assert instance.get_materialized_partitions(key("signals/icc")) == {"photos-000000", "photos-000002"}
+        check = dg.AssetCheckKey(key("signals/icc"), "rows_conserved")
+        newest = instance.event_log_storage.get_asset_check_execution_history(check, limit=1)[0]
+        assert newest.status.value == "SUCCEEDED"
 
 
 @pytest.mark.slow

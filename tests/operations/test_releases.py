@@ -570,7 +570,7 @@ def test_dagster_shows_releases_and_their_withdrawal(ctx: PoolContext) -> None:
     assert instance.get_materialized_partitions(key) == {"v1"}
     event = instance.get_latest_materialization_event(key)
     assert event is not None
-    assert event.asset_materialization.metadata["dagster/row_count"].value == 6  # type: ignore[union-attr]
+    assert event.asset_materialization.metadata["dagster/partition_row_count"].value == 6  # type: ignore[union-attr]
     withdraw(ctx.settings.home, "photos", ids_of(find_release(ctx.settings.home, "v1"))[:1])
     assert record_releases(ctx.settings, "photos") == ["v1", "v1.1"]
     (record, _) = instance.fetch_materializations(key, limit=2, ascending=False).records[::-1]

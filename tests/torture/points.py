@@ -53,9 +53,9 @@ class Points:
         os.rename = self._renaming(os.rename)  # type: ignore[assignment]
         os.unlink = self._removing(os.unlink)  # type: ignore[assignment]
         shutil.rmtree = self._removing_tree(shutil.rmtree)  # type: ignore[assignment]
-        from curation_assets.defs import assets
+        from curation_assets.defs import steps
 
-        assets.run_table = self._running(assets.run_table)
+        steps.run_table = self._running(steps.run_table)
 
     def _at(self, words: str) -> None:
         self._counts[words] += 1
