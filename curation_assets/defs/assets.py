@@ -10,7 +10,7 @@ from curation_assets.core.options import HasOptions
 from curation_assets.core.settings import Settings
 from curation_assets.core.table_names import DOWNLOADS, LEDGER
 from curation_assets.defs.metadata import described
-from curation_assets.defs.names import asset_key
+from curation_assets.defs.names import asset_key, group_of, tags_of
 from curation_assets.defs.options import DagsterOptions
 from curation_assets.defs.partitions import size_of
 from curation_assets.defs.steps import OBSERVER, Step
@@ -86,7 +86,8 @@ def _asset_of(
         deps=[_dep(declared.pool, table, tables[name]) for name in table.inputs],
         partitions_def=partitions,
         backfill_policy=None if partitions is None else _backfill_policy(settings, declared),
-        group_name=table.stage,
+        group_name=group_of(declared.pool, table.stage),
+        tags=_tags(table, declared),
         code_version=table.version,
         description=described(table.description),
         owners=list(options.owners),
@@ -114,6 +115,13 @@ def _check_specs(table: Table, key: dg.AssetKey) -> list[dg.AssetCheckSpec]:
         dg.AssetCheckSpec(check.name, asset=key, blocking=check.is_blocking, description=check.description)
         for check in checks_of(table)
     ]
+
+
+def _tags(table: Table, ctx: PoolContext) -> dict[str, str]:
+    """What the table is selected by in the UI and by `dg`, such as tag:pool=photos."""
+    policy = table.name.removeprefix("filtered/").removesuffix("_cut")
+    of_policy = {"policy": policy} if policy in {one.name for one in policies_of(ctx)} else {}
+    return tags_of(ctx.pool, stage=table.stage, grain=table.grain, **of_policy)
 
 
 def _concurrency_pool(table: Table, ctx: PoolContext) -> str | None:

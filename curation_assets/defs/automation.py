@@ -5,7 +5,7 @@ from typing import Any
 import dagster as dg
 
 from curation_assets.core.settings import Settings
-from curation_assets.defs.assets import partitions_definition, partitions_of
+from curation_assets.defs.assets import partitions_of
 from curation_assets.defs.dead_runs import free_dead_runs
 from curation_assets.defs.names import asset_key, job_name
 from curation_assets.defs.partitions import new_and_old, size_of
@@ -96,7 +96,6 @@ def pool_jobs(settings: Settings, pool_name: str) -> list[AssetJob]:
     """
     ctx = PoolContext.open(settings, pool_name)
     tables = tables_of(ctx).values()
-    trained = [table for table in tables if table.grain == "training"]
 
     def of_grain(grain: Grain) -> dg.AssetSelection:
         return dg.AssetSelection.assets(*(asset_key(ctx.pool, table.name) for table in tables if table.grain == grain))
@@ -104,21 +103,9 @@ def pool_jobs(settings: Settings, pool_name: str) -> list[AssetJob]:
     # A process per step costs 2–4 s, and would load models and decode images once per step.
     in_one_process: Any = {"executor_def": dg.in_process_executor}
     jobs = [
-        dg.define_asset_job(
-            job_name(pool_name, "shard"),
-            of_grain("shard"),
-            partitions_def=partitions_of(pool_name),
-            **in_one_process,
-        ),
+        dg.define_asset_job(job_name(pool_name, "shard"), of_grain("shard"), **in_one_process),
         dg.define_asset_job(job_name(pool_name, "pool"), of_grain("pool"), **in_one_process),
     ]
-    if trained:
-        jobs.append(
-            dg.define_asset_job(
-                job_name(pool_name, "training"),
-                of_grain("training"),
-                partitions_def=partitions_definition(pool_name, trained[0]),
-                **in_one_process,
-            )
-        )
+    if any(table.grain == "training" for table in tables):
+        jobs.append(dg.define_asset_job(job_name(pool_name, "training"), of_grain("training"), **in_one_process))
     return jobs

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Annotated, Any
 
 import dagster as dg
-from dagster.components.component_scaffolding import scaffold_component
 from dagster.components.utils.translation import TranslationFn, TranslationFnResolver
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -27,7 +26,7 @@ _OBSERVER = observer_resource()  # one for all pools of a project: Dagster refus
 class ShownAttributes(dg.Model, dg.Resolvable):
     """How the project shows an asset of the pool; what is not set stays. What makes the asset cannot be set."""
 
-    group_name: str | None = Field(default=None, description="Group, in place of the table's stage.")
+    group_name: str | None = Field(default=None, description="Group, in place of POOL_STAGE.")
     owners: Sequence[str] | None = Field(default=None, description="E-mail addresses, or team:NAME.")
     tags: Mapping[str, str] = Field(default={}, description="Tags, besides those there are.")
     kinds: Sequence[str] = Field(default=[], description="Kinds, in place of those there are.")
@@ -79,7 +78,7 @@ class PoolScaffolder(dg.Scaffolder[ScaffoldParameters]):
         else:
             settings = load_settings((request.project_root or request.target_path) / "curation")
             pool = pool_at(settings, name, given.source)
-        scaffold_component(request, {"home": given.home, "pool": content_of(pool)})
+        dg.scaffold_component(request, {"home": given.home, "pool": content_of(pool)})
 
 
 @dg.scaffold_with(PoolScaffolder)

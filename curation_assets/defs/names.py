@@ -16,6 +16,16 @@ def asset_key(pool: Pool, name: str) -> dg.AssetKey:
     return dg.AssetKey([*DagsterOptions.of(pool).asset_key_prefix, pool.name, *name.split("/")])
 
 
+def group_of(pool: Pool, stage: str) -> str:
+    """Group of a pool's assets of a stage in Dagster's UI."""
+    return f"{pool.name}_{stage}"
+
+
+def tags_of(pool: Pool, **more: str) -> dict[str, str]:
+    """Tags of an asset of a pool. Dagster takes 63 characters of a value."""
+    return {name: value[:63] for name, value in {"pool": pool.name, **more}.items()}
+
+
 def pool_and_table(key: Sequence[str]) -> tuple[str, str]:
     """Pool and table of the parts of an asset's key, whatever its prefix; empty names where it is of no table."""
     pool, *table = key[-3:] if len(key) >= 3 else ("", "")

@@ -9,7 +9,7 @@ from curation_assets.core.settings import Settings
 from curation_assets.core.table_names import LEDGER, SUBSETS
 from curation_assets.defs.launch import prepare_instance
 from curation_assets.defs.metadata import ROW_COUNT
-from curation_assets.defs.names import asset_key
+from curation_assets.defs.names import asset_key, group_of, tags_of
 from curation_assets.defs.records import DATA_VERSION
 from curation_assets.outputs.summary.counts import counts
 from curation_assets.sources.declaration import Pool, list_pools, load_pool
@@ -37,7 +37,8 @@ def releases_asset(pool: Pool) -> dg.AssetSpec:
         releases_key(pool),
         deps=[asset_key(pool, LEDGER), asset_key(pool, SUBSETS)],
         partitions_def=dg.DynamicPartitionsDefinition(name=partitions_name(pool.name)),
-        group_name="releases",
+        group_name=group_of(pool, "releases"),
+        tags=tags_of(pool, stage="releases"),
         description=(
             "One partition per release: a subset under a name that never changes, with its ledger, cuts, manifests "
             "and models. `curate release create SUBSET NAME` makes one, a takedown withdraws it."
@@ -52,7 +53,8 @@ def summary_asset(pool: Pool) -> dg.AssetSpec:
         summary_key(pool),
         deps=[releases_key(pool)],
         partitions_def=dg.DynamicPartitionsDefinition(name=partitions_name(pool.name)),
-        group_name="releases",
+        group_name=group_of(pool, "releases"),
+        tags=tags_of(pool, stage="releases"),
         description=(
             "Per release: rows kept, sources, licences, languages, domains and signals of owners. `curate summary "
             "RELEASE` writes what a provider of a model has to publish of it."

@@ -89,7 +89,7 @@ class Step:
         self._observer: Observer = getattr(context.resources, OBSERVER).observer
         progress = self._observer.progress or LogLines(context.log.info)
         planned = _tables_of_run(context, pool_name)
-        self._ctx = PoolContext.open(settings, pool_name, run_id=context.run_id, progress=progress, planned=planned)
+        self._ctx = PoolContext.open(settings, pool_name, run_id=context.run.run_id, progress=progress, planned=planned)
 
     def run(self, table: Table, tables: Mapping[str, Table]) -> dg.MaterializeResult[Any]:
         """Bring a table of `tables` up to date. Raises its failure, after everything that was made is recorded."""

@@ -37,7 +37,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dg.Definitions
     project = tmp_path_factory.mktemp("project")
     defs = dg.Definitions.merge(
         definitions_of(project, "texts", key_prefix=["team", "curation"]),
-        definitions_of(project, "others", translation={"group_name": "{{ pool }}_{{ stage }}", "tags": {"a": "b"}}),
+        definitions_of(project, "others", translation={"group_name": "{{ stage }}_of_{{ pool }}", "tags": {"a": "b"}}),
     )
     instance = dg.DagsterInstance.ephemeral()
     (request,) = defs.resolve_sensor_def("texts_new_shards")(  # type: ignore[union-attr]
@@ -105,9 +105,9 @@ def test_a_translation_sets_what_is_shown_and_no_key(
 ) -> None:
     graph = made[1].resolve_asset_graph()
     samples = graph.get(dg.AssetKey(["others", "raw", "samples"]))
-    assert (samples.group_name, samples.tags["a"]) == ("others_raw", "b")
-    assert graph.get(dg.AssetKey(["others", "releases"])).group_name == "others_releases"
-    assert graph.get(dg.AssetKey(["team", "curation", "texts", "raw", "samples"])).group_name == "raw"
+    assert (samples.group_name, samples.tags["a"], samples.tags["pool"]) == ("raw_of_others", "b", "others")
+    assert graph.get(dg.AssetKey(["others", "releases"])).group_name == "releases_of_others"
+    assert graph.get(dg.AssetKey(["team", "curation", "texts", "raw", "samples"])).group_name == "texts_raw"
     with pytest.raises(Exception, match=r"translation[\s\S]*key"):
         definitions_of(tmp_path, "texts", translation={"key": "mine"})
 

@@ -1,6 +1,10 @@
 """Dagster wiring: the graph as a snapshot, the shard sensor, the scheduled backfill, one bad shard among good ones."""
 
 import datetime
+import json
+import os
+import shutil
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -27,6 +31,7 @@ from curation_assets.sources.declaration import add_pool
 from curation_assets.stores.shard_store import CorruptTableError
 from tests.conftest import FinishedPool, declare_tiny_pool
 from tests.support.lineage_pools import jpeg, webdataset_pool, write_tar
+from tests.support.paths import REPOSITORY
 
 SNAPSHOT = Path(__file__).parent / "snapshots" / "graph.txt"
 
@@ -34,6 +39,13 @@ SNAPSHOT = Path(__file__).parent / "snapshots" / "graph.txt"
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
     return declare_tiny_pool(tmp_path)
+
+
+def add_pool_of_captions(settings: Settings, name: str) -> None:
+    source = settings.home / f"{name}.csv"
+    source.write_text("caption\na red dog on a wooden bench\n", encoding="utf-8")
+    columns = {"caption": "caption", "url": None, "uid": None}
+    add_pool(settings, name, source, columns=columns)
 
 
 def test_graph_is_the_one_we_last_agreed_on(settings: Settings) -> None:
@@ -76,9 +88,71 @@ def test_every_asset_has_code_version_group_and_blocking_check(settings: Setting
             assert key.path[1:] in (["releases"], ["releases", "summary"])
             continue
         assert node.code_version, key
-        assert node.group_name == key.path[1], key
+        assert node.group_name == f"tiny_{key.path[1]}", key
         checks = [graph.get_check_spec(check) for check in node.check_keys]
         assert any(check.blocking for check in checks), key
+
+
+def test_tables_are_selected_by_their_tags(settings: Settings) -> None:
+    add_pool_of_captions(settings, "others")
+    graph = build_definitions(settings).resolve_asset_graph()
+
+    def selected(selection: str) -> set[str]:
+        return {"/".join(key.path) for key in dg.AssetSelection.from_string(selection).resolve(graph)}
+
+    assert selected("tag:pool=others") == {
+        "/".join(key.path) for key in graph.materializable_asset_keys if key.path[0] == "others"
+    }
+    assert selected("tag:pool=tiny and tag:policy=icc") == {"tiny/filtered/icc", "tiny/filtered/icc_cut"}
+    assert selected("tag:stage=raw and tag:grain=pool") == {"tiny/raw/lookup", "others/raw/lookup"}
+    assert selected("group:others_signals") <= selected("tag:pool=others")
+
+
+def test_an_import_of_the_code_location_does_nothing(tmp_path: Path) -> None:
+    """No home is opened, nothing of Dagster is changed, no variable is set."""
+    code = (
+        "import os\n"
+        "names = lambda: {name for name in os.environ if name.startswith(('DAGSTER', 'CURATION'))}\n"
+        "before = names()\n"
+        "import curation_assets.definitions\n"
+        "from dagster._core.instance import config\n"
+        "assert names() == before, names() - before\n"
+        "assert config.load_yaml_from_globs.__module__.startswith('dagster')\n"
+    )
+    environment = {**os.environ, "CURATION_HOME": str(tmp_path / "home")}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+    assert not (tmp_path / "home").exists()
+
+
+@pytest.mark.infra
+def test_what_dg_scaffolds_in_a_checkout_is_loaded(tmp_path: Path) -> None:
+    """In a checkout of links, whose own folder of definitions is a copy."""
+    package = tmp_path / "curation_assets"
+    package.mkdir()
+    for path in (REPOSITORY / "curation_assets").iterdir():
+        if path.name != "definitions":
+            (package / path.name).symlink_to(path)
+    shutil.copytree(REPOSITORY / "curation_assets" / "definitions", package / "definitions")
+    for name in ("pyproject.toml", "dbt_like_sql", "infra", "workspace.yaml"):
+        (tmp_path / name).symlink_to(REPOSITORY / name)
+    declare_tiny_pool(tmp_path / "home")
+    environment = {
+        **os.environ, "CURATION_HOME": str(tmp_path / "home"), "PYTHONPATH": str(tmp_path),
+        "VIRTUAL_ENV": sys.prefix, "PYTHONWARNINGS": "default",
+    }  # fmt: skip
+
+    def dg_ran(*arguments: str) -> "subprocess.CompletedProcess[str]":
+        command = [Path(sys.executable).parent / "dg", *arguments]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done
+
+    dg_ran("scaffold", "defs", "dagster.asset", "favourites.py")
+    listed = json.loads(dg_ran("list", "defs", "--json").stdout)
+    keys = {asset["asset_key"] for asset in listed["assets"]}
+    assert {"favourites", "tiny/raw/samples"} <= keys
+    checked = dg_ran("check", "defs")
+    assert [line for line in checked.stderr.splitlines() if "will be removed in" in line or "preview" in line] == []
 
 
 def test_sensor_registers_new_shards_once(settings: Settings) -> None:

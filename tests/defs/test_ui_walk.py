@@ -101,7 +101,7 @@ def _asked(url: str, query: str) -> Any:
 def test_every_group_opens(url: str, page: Page, settings: Settings) -> None:
     tables = tables_of(PoolContext.open(settings, "photos"))
     for stage in dict.fromkeys(table.stage for table in tables.values()):
-        page.open(f"{url}/locations/curation/asset-groups/{stage}", DESKTOP)
+        page.open(f"{url}/locations/curation/asset-groups/photos_{stage}", DESKTOP)
         names = [table.name.split("/")[1] for table in tables.values() if table.stage == stage]
         page.wait_for(f"{json.dumps(names)}.some(name => document.body.innerText.includes(name))")
         _reads_well(page)

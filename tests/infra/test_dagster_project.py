@@ -125,7 +125,8 @@ def test_dg_lists_the_component_and_its_definitions(project: Path, environment: 
     keys = {asset["asset_key"]: asset for asset in listed["assets"]}
     assert {key.rpartition("/")[0] for key in keys} >= {"curation/captions/filtered", "curation/captions/raw"}
     shown = keys["curation/captions/filtered/subsets"]
-    assert (shown["group_name"], shown["tags"]) == ("captions_filtered", [{"key": "domain", "value": "captions"}])
+    tags = {"domain": "captions", "pool": "captions", "stage": "filtered", "grain": "pool"}
+    assert (shown["group_name"], {tag["key"]: tag["value"] for tag in shown["tags"]}) == ("captions_filtered", tags)
     assert {job["name"] for job in listed["jobs"]} == {"captions_shards", "captions_summary"}
 
 

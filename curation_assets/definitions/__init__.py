@@ -2,7 +2,7 @@
 
 import dagster as dg
 
-from curation_assets.core.settings import Settings, load_settings
+from curation_assets.core.settings import PACKAGE_ROOT, Settings, load_settings
 from curation_assets.defs.automation import backfill_sensor, dead_run_sensor
 from curation_assets.defs.broken import broken_asset, broken_check, broken_sensor
 from curation_assets.defs.event_log import write_events_in_batches
@@ -37,4 +37,10 @@ def build_definitions(settings: Settings) -> dg.Definitions:
     return dg.Definitions.merge(*(pool_definitions(settings, pool) for pool in pools), of_home)
 
 
-defs = build_definitions(load_settings())
+@dg.definitions
+def defs() -> dg.Definitions:
+    """Called by Dagster: the pools of the home in force and, in a checkout, what `dg scaffold defs` wrote."""
+    pools = build_definitions(load_settings())
+    if not (PACKAGE_ROOT.parent / "pyproject.toml").is_file():
+        return pools
+    return dg.Definitions.merge(pools, dg.load_from_defs_folder(path_within_project=PACKAGE_ROOT))

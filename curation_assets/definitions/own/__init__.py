@@ -1,0 +1,1 @@
+"""What `dg scaffold defs` writes in a checkout; it is loaded beside the pools."""
