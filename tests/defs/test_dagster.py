@@ -103,8 +103,8 @@ def test_tables_are_selected_by_their_tags(settings: Settings) -> None:
     assert selected("tag:pool=others") == {
         "/".join(key.path) for key in graph.materializable_asset_keys if key.path[0] == "others"
     }
-    assert selected("tag:pool=tiny and tag:policy=icc") == {"tiny/filtered/icc", "tiny/filtered/icc_cut"}
-    assert selected("tag:stage=raw and tag:grain=pool") == {"tiny/raw/lookup", "others/raw/lookup"}
+    assert selected("tag:pool=tiny") & selected("tag:policy=icc") == {"tiny/filtered/icc", "tiny/filtered/icc_cut"}
+    assert selected("tag:stage=raw") & selected("tag:grain=pool") == {"tiny/raw/lookup", "others/raw/lookup"}
     assert selected("group:others_signals") <= selected("tag:pool=others")
 
 
