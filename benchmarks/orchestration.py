@@ -218,10 +218,10 @@ def ask_webserver(home: Path, repeats: int = 5) -> dict[str, float]:
 
 
 def plan_seconds(home: Path) -> dict[str, float]:
-    """`curate run --dry-run` of the pool, the whole command."""
+    """`curate plan` of the pool, the whole command."""
     code = "from curation_assets.cli import app; app()"
     before = cpu_seconds()
-    command = [sys.executable, "-c", code, "run", POOL, "--dry-run", "--home", str(home)]
+    command = [sys.executable, "-c", code, "plan", POOL, "--home", str(home)]
     took, _ = timed(lambda: subprocess.run(command, check=True, stdout=subprocess.DEVNULL))
     return {"plan seconds": took, "plan cpu_seconds": cpu_seconds() - before}
 

@@ -1,7 +1,5 @@
 """Which captions people should rate: a draw that covers the plane of the teachers' scores."""
 
-from typing import Literal, get_args
-
 import numpy as np
 import polars as pl
 
@@ -13,27 +11,21 @@ from curation_assets.flow.options import FlowOptions
 from curation_assets.numeric.plane_sampling import sample_plane
 
 DEFAULT_COUNT = 244  # ICC §4.3
-Plane = Literal["teacher", "student"]
-#: Where the scores of the distillation sample lie.
-SCORES_OF: dict[Plane, str] = {"teacher": TEACHER_SCORES, "student": STUDENT_SCORES}
+#: Where the scores of the distillation sample lie, by the option fuse_on.
+SCORES_OF = {"teacher": TEACHER_SCORES, "student": STUDENT_SCORES}
 
 
-def draw_for_rating(
-    ctx: PoolContext, *, count: int = DEFAULT_COUNT, cells: int = 10, seed: int = 0, plane: Plane | None = None
-) -> pl.DataFrame:
+def draw_for_rating(ctx: PoolContext, *, count: int = DEFAULT_COUNT, cells: int = 10, seed: int = 0) -> pl.DataFrame:
     """`count` distinct captions of the pool's distillation sample: caption and one column per teacher, in random order.
 
     About uniform over the (VBA, SBA) plane, or the space of K teachers: `cells` intervals per teacher, equal quota per
-    non-empty cell (formulas.md §1.7). `plane`
-    None takes the scores that the pool fuses (option fuse_on). Captions that no line of a ratings file can hold are
-    left out. Raises ValueError for too few captions, MissingTableError where the scores are not made yet.
+    non-empty cell (formulas.md §1.7), of the scores that the pool fuses (option fuse_on). Captions that no line of a
+    ratings file can hold are left out. Raises ValueError for too few captions, MissingTableError where the scores are
+    not made yet.
     """
-    plane = plane or FlowOptions.of(ctx).fuse_on
-    if plane not in get_args(Plane):
-        raise ValueError(f"plane must be one of {', '.join(get_args(Plane))}, got {plane!r}")
     names = teacher_names(ctx)
     scores = (
-        ctx.store.scan(SCORES_OF[plane])
+        ctx.store.scan(SCORES_OF[FlowOptions.of(ctx).fuse_on])
         .select("sample_id", "caption", *names)
         .collect()
         .sort("sample_id")

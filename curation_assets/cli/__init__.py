@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from curation_assets.cli.commands import command_tree, entries
-from curation_assets.cli.common import errors_as_sentences, json_alone
+from curation_assets.cli.commands import FORMER, command_tree, entries
+from curation_assets.cli.common import errors_as_sentences, json_alone, warn
 from curation_assets.core.version import __version__
 
 WORDS = "curation_assets.words"  # of the command, in click's context
@@ -32,6 +32,10 @@ class Curate(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command of the first word. Of a word that only a group has, the error names it: explain, icc explain."""
+        for option, words in FORMER.items():
+            if args[:1] == ["run"] and option in args:
+                warn(f"run … {option} is `{words} POOL` now; the old spelling leaves with version 0.5")
+                args = [words.split()[-1], *(word for word in args[1:] if word != option)]
         if args and args[0] not in self.commands and args[0][:1] != "-":
             names = {entry.name.split()[-1]: entry.name for entry in reversed(entries())}
             near = difflib.get_close_matches(args[0], [*self.commands, *names], n=1)

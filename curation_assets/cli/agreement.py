@@ -25,6 +25,7 @@ from curation_assets.numeric.caption_benchmark import UNIGRAM_NOUNS_OF_THE_FULL_
 from curation_assets.numeric.rater_agreement import Level, krippendorff_alpha, weighted_kappa
 from curation_assets.stores.text_tables import read_table
 
+SEED = 0  # of the bootstrap
 FEW_RATINGS = 12  # distinct ratings up to which a mean score per rating is worth a table
 
 
@@ -61,7 +62,6 @@ def scores(
     resamples: Annotated[
         int, typer.Option(help=f"Bootstrap draws for the 95 % intervals; 0 for none where there are {FEW} pairs.")
     ] = 1000,
-    seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
     as_json: JsonOption = False,
 ) -> None:
     """Correlate a file of scores with a file of ratings.
@@ -81,7 +81,7 @@ def scores(
     joined = join_ratings(read_table(scores), rated, score_column=score_column, label_column=label_column, key=key)
     if not resamples and joined.table.height < FEW:
         resamples = 1000
-    rng = np.random.default_rng(seed) if resamples else None
+    rng = np.random.default_rng(SEED) if resamples else None
     agreement = rating_agreement(joined, rng, resamples=resamples, rule=benchmark_rule)
     notes = _notes(joined, agreement, listed if word_benchmark else None, benchmark_rule)
     difference = None
@@ -89,7 +89,7 @@ def scores(
         other = join_ratings(
             read_table(against), rated, score_column=against_column, label_column=label_column, key=key
         )
-        difference = rating_difference(joined, other, np.random.default_rng(seed), resamples=resamples)
+        difference = rating_difference(joined, other, np.random.default_rng(SEED), resamples=resamples)
         notes.append(
             f"difference: {joined.columns[0]} of {scores} minus {other.columns[0]} of {against}, "
             f"on the {difference.n:,} captions, words or ids that both have"

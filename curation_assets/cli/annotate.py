@@ -81,9 +81,6 @@ def sample(
     count: Annotated[int, typer.Option(help="Captions to draw; the ICC paper had 244 rated.")] = 244,
     cells: Annotated[int, typer.Option(help="Cells per side of the grid over the plane.")] = 10,
     seed: Annotated[int, typer.Option(help="Seed of the draw.")] = 0,
-    plane: Annotated[
-        str | None, typer.Option(help="teacher or student scores; default: the pool's option fuse_on.")
-    ] = None,
     home: HomeOption = None,
 ) -> None:
     """Draw captions evenly over the (VBA, SBA) plane, to be rated."""
@@ -92,7 +89,7 @@ def sample(
 
     check_new(out)
     ctx = PoolContext.open(settings_from(home), pool)
-    drawn = draw_for_rating(ctx, count=count, cells=cells, seed=seed, plane=plane)  # type: ignore[arg-type]
+    drawn = draw_for_rating(ctx, count=count, cells=cells, seed=seed)
     _write(drawn, out)
     show(f"{drawn.height} captions written to {out}")
     notice(f"Next: `curate annotate rate {out} --rater NAME`")
@@ -104,9 +101,6 @@ def benchmark(
     out: Annotated[Path, typer.Option("--out", help="Output: .tsv, .csv or .parquet.")],
     by_rule: Annotated[int, typer.Option(help="Captions that satisfy the sampling rules.")] = 150,
     at_random: Annotated[int, typer.Option(help="Further captions, whatever they are.")] = 50,
-    as_printed: Annotated[
-        bool, typer.Option("--as-printed", help="Stop-word share ≤ .20 as the paper prints, not ≥ .20 as it did.")
-    ] = False,
     seed: Annotated[int, typer.Option(help="Seed of the draw.")] = 0,
     profile: ProfileOption = None,
 ) -> None:
@@ -127,7 +121,7 @@ def benchmark(
         "or telephone number left out"
     )
     rng = np.random.default_rng(seed)
-    ruled, random = sample_caption_benchmark(usable, rng, by_rule=by_rule, at_random=at_random, as_printed=as_printed)
+    ruled, random = sample_caption_benchmark(usable, rng, by_rule=by_rule, at_random=at_random)
     drawn_by = ["rule"] * len(ruled) + ["random"] * len(random)
     drawn = pl.DataFrame({"caption": [usable[row] for row in (*ruled, *random)], "drawn_by": drawn_by})
     _write(drawn[rng.permutation(drawn.height).tolist()], out)

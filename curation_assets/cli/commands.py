@@ -34,8 +34,8 @@ PANELS = ("Pools", "Health", "Scores", "Why, and what if", "Subsets", "Evaluatio
 
 #: Commands in the order of the help. Those that are not here come after them, file by file.
 _ORDER = (
-    "demo", "look", "run", "retry", "explore", "ui", "pool add", "pool list", "pool set", "pool remove",
-    "pool remove-shard", "pool word-weights", "verify", "doctor", "score", "methods", "icc explain",
+    "demo", "look", "plan", "run", "refit", "retry", "explore", "ui", "pool add", "pool list", "pool set",
+    "pool remove", "pool remove-shard", "pool word-weights", "verify", "doctor", "score", "methods", "icc explain",
     "icc train-bridge", "why", "diff", "show lineage", "show cost", "drift freeze", "drift show", "drift accept",
     "export", "release create", "release list", "release show", "release diff", "release verify", "summary",
     "takedown add", "takedown apply", "evaluate captions", "evaluate compare",
@@ -43,6 +43,9 @@ _ORDER = (
     "annotate rate", "annotate merge", "annotate candidates", "annotate rank", "agreement scores", "agreement raters",
     "agreement rankings", "reward train", "reward evaluate",
 )  # fmt: skip
+
+#: Spellings of before: an option of `run` → the command that it is now.
+FORMER: Mapping[str, str] = {"--dry-run": "curate plan", "--refit-cuts": "curate refit"}
 
 GROUPS: Mapping[str, str] = {
     "pool": "Declare, list, change and remove pools.",

@@ -56,6 +56,7 @@ ProfileOption = Annotated[
     str | None,
     typer.Option("--profile", help="A shipped profile or a file (default: $CURATION_PROFILE, then the pool's own)."),
 ]
+PoolArgument = Annotated[str, typer.Argument(help="A declared pool; see `curate pool list`.")]
 PoolOption = Annotated[str | None, typer.Option("--pool", help="Needed when several pools have run.")]
 WaitOption = Annotated[
     bool, typer.Option("--wait/--no-wait", help="Where another command holds the pool: wait, or end with status 1.")

@@ -7,13 +7,11 @@ import typer
 from rich.text import Text
 
 from curation_assets.cli.commands import command
-from curation_assets.cli.common import HomeOption, settings_from, show, show_table
+from curation_assets.cli.common import HomeOption, PoolArgument, settings_from, show, show_table
 from curation_assets.core.table_names import DRIFT
 from curation_assets.flow.context import PoolContext
 from curation_assets.stages.signals.options import SignalsOptions
 from curation_assets.stores.shard_store import ShardStore
-
-PoolArgument = Annotated[str, typer.Argument(help="A declared pool.")]
 
 
 @command("drift freeze", "Why, and what if")

@@ -51,7 +51,6 @@ class ViewerError(ExpectedError):
 @command("explore", "Pools")
 def explore(
     pool: Annotated[str, typer.Argument(help="A pool that has run.")],
-    policy: Annotated[str | None, typer.Option(help="Only this policy's verdicts; default: every policy's.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="Samples at most, drawn by their id.")] = DEFAULT_LIMIT,
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port on 127.0.0.1, or the next free one.")] = 5055,
     opens: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in the browser.")] = True,
@@ -66,7 +65,7 @@ def explore(
     program = viewer_program()
     ctx = PoolContext.open(settings_from(home, profile), pool, progress=reporter_for())
     notice("Preparing the pool for the viewer: minutes for the first time of a large one")
-    made = prepare(ctx, policy=policy, limit=limit)
+    made = prepare(ctx, limit=limit)
     notice(
         f"{made.rows:,} of {made.judged:,} samples, placed by {made.placed_by}: {made.path}"
         + (" (as it was)" if made.is_reused else "")

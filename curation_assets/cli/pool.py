@@ -9,6 +9,7 @@ from curation_assets.cli.commands import command
 from curation_assets.cli.common import (
     HomeOption,
     JsonOption,
+    PoolArgument,
     WaitOption,
     each_pool,
     notice,
@@ -245,9 +246,6 @@ def list_all(as_json: JsonOption = False, home: HomeOption = None) -> None:
         raise typer.Exit(1)
 
 
-PoolArgument = Annotated[str, typer.Argument(help="A declared pool; see `curate pool list`.")]
-
-
 @command("pool set", "Pools")
 def set_values(
     pool: PoolArgument,
@@ -273,7 +271,7 @@ def set_values(
         write_text_atomically(path, text)
         raise ValueError(f"{why}; {path} is as it was")
     show(f"Pool {pool}: {', '.join(values)} set in {path}")
-    notice(f"Next: `curate run {pool} --dry-run` shows what that makes again")
+    notice(f"Next: `curate plan {pool}` shows what that makes again")
 
 
 @command("pool remove", "Pools")
@@ -317,7 +315,7 @@ def remove(
 
 @command("pool remove-shard", "Pools")
 def remove_shard(
-    pool: Annotated[str, typer.Argument(help="A declared pool.")],
+    pool: PoolArgument,
     shards: Annotated[list[str], typer.Argument(help="Shards that the source no longer has; `curate run` names them.")],
     wait: WaitOption = True,
     home: HomeOption = None,
@@ -340,6 +338,4 @@ def remove_shard(
         count = remove_shards(ctx, shards)
         unregister(instance, ctx, shards)
     show(f"{count} tables of {len(shards)} shards removed.")
-    notice(
-        f"Next: `curate run {pool}` (subsets and ledgers; cuts stay as they are until `curate run {pool} --refit-cuts`)"
-    )
+    notice(f"Next: `curate run {pool}` (subsets and ledgers; cuts stay as they are until `curate refit {pool}`)")

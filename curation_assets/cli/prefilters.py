@@ -1,4 +1,4 @@
-"""The option --prefilter of `curate diff` and of a dry run."""
+"""The option --prefilter of `curate diff` and `curate plan`."""
 
 from curation_assets.selection.policy import Prefilter
 

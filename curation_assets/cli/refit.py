@@ -1,35 +1,62 @@
-"""curate run --refit-cuts: fit the frozen cuts anew and report which verdicts flip."""
+"""curate refit: fit the frozen cuts anew and report which verdicts flip."""
 
-from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
-from curation_assets.cli.common import notice, show_json, show_table
+import typer
+
+from curation_assets.cli.commands import command
+from curation_assets.cli.common import (
+    HomeOption,
+    JsonOption,
+    PoolArgument,
+    ProfileOption,
+    WaitOption,
+    notice,
+    settings_from,
+    show_json,
+    show_table,
+)
 from curation_assets.core.plain_json import number
 from curation_assets.core.progress import reporter_for
-from curation_assets.core.settings import Settings
 from curation_assets.core.stages import STAGES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
 from curation_assets.operations.refit import begin_refit, finish_refit, unfinished, unfreeze
 from curation_assets.stores.lease import alone_with_tables, pool_lease
 
+PolicyOption = Annotated[list[str] | None, typer.Option("--policy", help="Only this one (repeat).")]
+FitsOption = Annotated[
+    bool, typer.Option("--fits", help="Refit length statistics, fusion weights and students too (takes long).")
+]
 
-def refit_cuts(
-    settings: Settings, pool: str, policies: Sequence[str] | None, *, with_fits: bool, wait: bool, as_json: bool
+
+@command("refit", "Pools")
+def refit(
+    pool: PoolArgument,
+    policy: PolicyOption = None,
+    fits: FitsOption = False,
+    wait: WaitOption = True,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+    profile: ProfileOption = None,
 ) -> None:
-    """Fit the cuts of a pool on what it holds now, or go on where a stopped refit was."""
+    """Fit the frozen cuts of a pool on what it holds now, and report every flip.
+
+    A refit that was stopped goes on where it was.
+    """
     from curation_assets.defs.launch import run_pool
 
-    work, command = settings.work(pool), f"curate run {pool} --refit-cuts"
-    with pool_lease(work, command, on_notice=notice, wait=wait):
+    settings = settings_from(home, profile)
+    work, words = settings.work(pool), f"curate refit {pool}"
+    with pool_lease(work, words, on_notice=notice, wait=wait):
         ctx = PoolContext.open(settings, pool)
         tables = tables_of(ctx)
         begun = unfinished(ctx)
         if begun is not None:
             notice(f"goes on with the refit of {', '.join(begun.policies)} that was stopped ({begun.folder})")
-        with alone_with_tables(work, command, on_notice=notice):
+        with alone_with_tables(work, words, on_notice=notice):
             if begun is None:
-                begun = begin_refit(ctx, tables, policies, with_fits=with_fits)
+                begun = begin_refit(ctx, tables, policy or None, with_fits=fits)
             else:
                 unfreeze(ctx, begun)
         # Trained models, and the report that shows them, wait for `curate run`.

@@ -9,6 +9,7 @@ from curation_assets.cli.commands import command
 from curation_assets.cli.common import (
     HomeOption,
     JsonOption,
+    PoolArgument,
     ProfileOption,
     WaitOption,
     notice,
@@ -25,14 +26,13 @@ from curation_assets.operations.retry import MAY_PASS, failed_rows, reason_patte
 
 @command("retry", "Pools")
 def retry(
-    pool: Annotated[str, typer.Argument(help="A declared pool; see `curate pool list`.")],
+    pool: PoolArgument,
     reason: Annotated[
         str | None,
         typer.Option(
             "--reason", metavar="REASON,…", help="Only these, * for any text, http_5xx for 500–599; default: may pass."
         ),
     ] = None,
-    shard: Annotated[list[str] | None, typer.Option("--shard", help="Only these shards (repeat).")] = None,
     is_dry: Annotated[bool, typer.Option("--dry-run", help="Fetch and compute nothing: show what would be.")] = False,
     wait: WaitOption = True,
     as_json: JsonOption = False,
@@ -47,16 +47,14 @@ def retry(
     settings = settings_from(home, profile)
     if is_dry:
         ctx = PoolContext.open(settings, pool)
-        failed = with_pending(ctx, failed_rows(ctx, tables_of(ctx), reason_patterns(reason), shard))
+        failed = with_pending(ctx, failed_rows(ctx, tables_of(ctx), reason_patterns(reason)))
         counts = Counter((part.table, name) for part in failed for name in part.reasons)
         rows = [{"table": table, "reason": name, "before": number} for (table, name), number in sorted(counts.items())]
         _show(pool, rows, reason, as_json=as_json)
         return
     from curation_assets.defs.retry import retry_pool  # Dagster takes seconds to import
 
-    counted = retry_pool(
-        settings, pool, reasons=reason, shards=shard, progress=reporter_for(), on_notice=notice, wait=wait
-    )
+    counted = retry_pool(settings, pool, reasons=reason, progress=reporter_for(), on_notice=notice, wait=wait)
     _show(pool, counted, reason, as_json=as_json)
 
 

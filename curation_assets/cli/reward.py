@@ -25,19 +25,13 @@ from curation_assets.stores.rankings import RankedImage, read_rankings, split_by
 FEATURES = "features.safetensors"  # of the ranked pairs, in the folder of their model
 HeldOut = Annotated[float, typer.Option(help="Share of the images kept out of training, by a hash of their names.")]
 Seed = Annotated[int, typer.Option(help="Seed of the split (and of training).")]
-PairEncoderOption = Annotated[
-    str | None, typer.Option("--pair-encoder", help="Address; default: the profile's role pair_encoder.")
-]
 
 
 @command("reward train", "People")
 def train(
     rankings: Annotated[Path, typer.Argument(help="Ranking file: image, caption, rank (or rating).")],
     out: Annotated[Path, typer.Option("--out", help="Folder for the model and the cached features.")],
-    pair_encoder: PairEncoderOption = None,
     updates: Annotated[int, typer.Option(help="Steps of 64 pairs.")] = 20_000,
-    learning_rate: Annotated[float, typer.Option(help="Of AdamW.")] = 1e-5,
-    activation: Annotated[str, typer.Option(help="none (as the cited architecture) or relu.")] = "none",
     held_out: HeldOut = 0.1,
     seed: Seed = 0,
     profile: ProfileOption = None,
@@ -49,9 +43,7 @@ def train(
     chosen = settings_from(None, profile).profile
     if not (out / FEATURES).is_file():
         check_new(out, folder=True)  # a folder of this command is trained again from its features
-    if pair_encoder is not None:
-        chosen = chosen.with_roles(pair_encoder=pair_encoder)
-    recipe = RewardRecipe(updates=updates, learning_rate=learning_rate, activation=activation, seed=seed)
+    recipe = RewardRecipe(updates=updates, seed=seed)
     training, unseen = split_by_image(read_rankings(rankings), held_out, seed)
     encoder: Any = load_engine("pair_encoder", chosen)
     features = ranked_features(rankings, training, encoder, cache=out / FEATURES)

@@ -18,6 +18,7 @@ from curation_assets.cli.common import (
     FEW,
     HomeOption,
     JsonOption,
+    PoolArgument,
     ProfileOption,
     WaitOption,
     notice,
@@ -28,10 +29,7 @@ from curation_assets.cli.common import (
     warn,
     with_home,
 )
-from curation_assets.cli.dry_run import WhatIf, dry_run
 from curation_assets.cli.memory import PeakMemory
-from curation_assets.cli.prefilters import prefilters_of
-from curation_assets.cli.refit import refit_cuts
 from curation_assets.core.progress import reporter_for
 from curation_assets.core.settings import Settings, home_name
 from curation_assets.core.stages import STAGES, stage_position
@@ -55,7 +53,6 @@ from curation_assets.stores.catalog import view_sql
 from curation_assets.stores.shard_store import WHOLE
 
 SHOWN_GROUPS = 12  # of a mixture
-CHANGES = "Dry run: what if …"
 DEMO_POOL = "scenes"
 DEMO_SIZE, DEMO_SHARD_SIZE, DEMO_SEED = 2000, 500, 20_260
 # Less than the defaults: two minutes on two cores in all.
@@ -77,7 +74,6 @@ def demo(home: HomeOption = None, profile: ProfileOption = None) -> None:
     _run_and_show(settings, DEMO_POOL)
 
 
-PoolArgument = Annotated[str, typer.Argument(help="A declared pool; see `curate pool list`.")]
 ShardsOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -97,55 +93,6 @@ PhaseOption = Annotated[
     ),
 ]
 TableOption = Annotated[list[str] | None, typer.Option("--table", help="Only these tables, e.g. signals/icc (repeat).")]
-IsDryOption = Annotated[
-    bool, typer.Option("--dry-run", help="Run nothing: show what would be made again, and what it costs.")
-]
-IsRefitOption = Annotated[
-    bool, typer.Option("--refit-cuts", help="Fit the frozen cuts on what the pool holds now; report every flip.")
-]
-PolicyOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--policy", help="Refit only this (repeat); or the one that the what-ifs are of.", rich_help_panel=CHANGES
-    ),
-]
-FitsOption = Annotated[
-    bool, typer.Option("--fits", help="Refit length statistics, fusion weights and students too (takes long).")
-]
-FractionOption = Annotated[
-    float | None, typer.Option("--fraction", help="What if it kept this share?", rich_help_panel=CHANGES)
-]
-ThresholdOption = Annotated[
-    float | None, typer.Option("--threshold", help="What if it cut at this value?", rich_help_panel=CHANGES)
-]
-RankByOption = Annotated[
-    str | None,
-    typer.Option("--rank-by", metavar="STAGE.TABLE", help="What if it ranked by this signal?", rich_help_panel=CHANGES),
-]
-PrefilterOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--prefilter",
-        metavar="STAGE.TABLE=SHARE",
-        help="What if it first kept this share by it? (repeat; 'none')",
-        rich_help_panel=CHANGES,
-    ),
-]
-CodeOption = Annotated[
-    list[str] | None,
-    typer.Option("--code", help="What if the code of this table changed? (repeat)", rich_help_panel=CHANGES),
-]
-AddShardsOption = Annotated[
-    int, typer.Option("--add-shards", help="What if so many shards came?", rich_help_panel=CHANGES)
-]
-RemoveShardOption = Annotated[
-    list[str] | None,
-    typer.Option("--remove-shard", help="What if this one went? (repeat)", rich_help_panel=CHANGES),
-]
-RefreshOption = Annotated[
-    bool,
-    typer.Option("--refresh", help="Look at every stored file, not at the last run's index.", rich_help_panel=CHANGES),
-]
 
 
 @command("run", "Pools")
@@ -154,18 +101,6 @@ def run(
     shards: ShardsOption = None,
     phase: PhaseOption = None,
     table: TableOption = None,
-    is_dry: IsDryOption = False,
-    is_refit: IsRefitOption = False,
-    policy: PolicyOption = None,
-    fits: FitsOption = False,
-    fraction: FractionOption = None,
-    threshold: ThresholdOption = None,
-    rank_by: RankByOption = None,
-    prefilter: PrefilterOption = None,
-    code: CodeOption = None,
-    add_shards: AddShardsOption = 0,
-    remove_shard: RemoveShardOption = None,
-    refresh: RefreshOption = False,
     wait: WaitOption = True,
     as_json: JsonOption = False,
     home: HomeOption = None,
@@ -176,44 +111,7 @@ def run(
     A stopped run goes on where it was. Pools of your own train no models on their subsets unless their declaration
     has options: {downstream: true, evaluation_set: …}; docs/user/evaluation.md.
     """
-    what_ifs = {
-        "--fraction": fraction is not None, "--threshold": threshold is not None, "--rank-by": rank_by is not None,
-        "--prefilter": bool(prefilter), "--code": bool(code), "--add-shards": bool(add_shards),
-        "--remove-shard": bool(remove_shard), "--refresh": refresh,
-    }  # fmt: skip
-    selections = {"--shards": bool(shards), "--phase": bool(phase), "--table": bool(table)}
-    if is_dry and is_refit:
-        raise ValueError("give --dry-run or --refit-cuts, not both")
-    if is_dry:
-        _only_with("without --dry-run", selections | {"--fits": fits})
-        if len(policy or ()) > 1:
-            raise ValueError(f"--dry-run takes one --policy, got {', '.join(policy or ())}")
-        change = WhatIf(
-            policy=policy[0] if policy else None,
-            fraction=fraction,
-            threshold=threshold,
-            rank_by=rank_by,
-            prefilters=prefilters_of(prefilter) if prefilter else None,
-            code=code or (),
-            add_shards=add_shards,
-            remove_shards=remove_shard or (),
-        )
-        dry_run(settings_from(home, profile), pool, change, refresh=refresh, as_json=as_json)
-        return
-    _only_with("with --dry-run", what_ifs)
-    settings = settings_from(home, profile)
-    if is_refit:
-        _only_with("without --refit-cuts", selections)
-        refit_cuts(settings, pool, policy or None, with_fits=fits, wait=wait, as_json=as_json)
-        return
-    _only_with("with --dry-run or --refit-cuts", {"--policy": bool(policy), "--fits": fits})
-    _run_and_show(settings, pool, shards, table, phase, wait=wait, as_json=as_json)
-
-
-def _only_with(where: str, given: Mapping[str, bool]) -> None:
-    wrong = [name for name, is_given in given.items() if is_given]
-    if wrong:
-        raise ValueError(f"{', '.join(wrong)} can be given only {where}")
+    _run_and_show(settings_from(home, profile), pool, shards, table, phase, wait=wait, as_json=as_json)
 
 
 def _run_and_show(

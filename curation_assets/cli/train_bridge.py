@@ -19,14 +19,12 @@ def train_bridge_of_captions(
     epochs: Annotated[int, typer.Option(help="Passes over the captions.")] = 2,
     batch_size: Annotated[int, typer.Option(help="Captions at once on the device.")] = 32,
     accumulation: Annotated[int, typer.Option(help="Batches per step; batch × accumulation = 128 as published.")] = 4,
-    learning_rate: Annotated[float, typer.Option(help="Peak of AdamW's cosine.")] = 2e-3,
-    save_every: Annotated[int, typer.Option(help="Steps between saved states.")] = 200,
 ) -> None:
     """Fit the linear layer from CLIP's text feature into the frozen language model (ICC §4.2)."""
     from curation_assets.engines import resolve_device
     from curation_assets.training.bridge import BridgeRecipe, frozen_models, steps_of, train_bridge
 
-    recipe = BridgeRecipe(epochs=epochs, batch_size=batch_size, accumulation=accumulation, learning_rate=learning_rate)
+    recipe = BridgeRecipe(epochs=epochs, batch_size=batch_size, accumulation=accumulation)
     chosen = settings_from(None, profile).profile
     language_model, text_encoder = frozen_models(chosen)
     texts = read_captions(captions)["caption"].drop_nulls().to_list()
@@ -38,7 +36,6 @@ def train_bridge_of_captions(
             text_encoder=text_encoder,
             recipe=recipe,
             device=resolve_device(chosen.device),
-            save_every=save_every,
             progress=advance,
         )
     show(f"{card.steps} steps, {card.captions:,} captions: {card.first_loss:.3f} → {card.last_loss:.3f} nats per token")

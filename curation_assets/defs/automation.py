@@ -16,7 +16,7 @@ from curation_assets.foreign.dagster_runs import AssetJob
 from curation_assets.sources.declaration import declaration_sha256
 
 KEYS_PER_REQUEST = 1_000  # Dagster slows down on larger requests
-EDITS = " (edits of known shards are found by the nightly job, `curate run POOL --dry-run` and runs)"
+EDITS = " (edits of known shards are found by the nightly job, `curate plan POOL` and runs)"
 
 
 def shard_sensor(settings: Settings, pool_name: str) -> dg.SensorDefinition:

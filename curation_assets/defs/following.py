@@ -1,6 +1,6 @@
 """What reads the whole pool follows new shards by itself: cuts stay, ledger, subsets and report are made again.
 
-A sensor per pool looks at the plan of `curate run POOL --dry-run` and requests, one after the other, what is stale
+A sensor per pool looks at the plan of `curate plan POOL` and requests, one after the other, what is stale
 because rows came: never what is stale because a person changed code, models or settings, which `curate run` makes
 again.
 """

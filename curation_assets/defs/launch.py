@@ -203,7 +203,7 @@ def _run_held_pool(
                 if not problems or any(problem and not isinstance(problem, EXPECTED_ERRORS) for _, problem in problems):
                     raise
                 raise RunFailedError([sentence for sentence, _ in problems]) from error
-    refresh_index(ctx.store, declared)  # what `curate run --dry-run` reads
+    refresh_index(ctx.store, declared)  # what `curate plan` reads
     on_left(list(left.values()))
     return reports
 

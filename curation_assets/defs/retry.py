@@ -1,6 +1,6 @@
 """A retry from its failed rows to the tables that depend on them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from curation_assets.core.progress import ProgressReporter
@@ -30,7 +30,6 @@ def retry_pool(
     pool: str,
     *,
     reasons: str | None = None,
-    shards: Sequence[str] | None = None,
     progress: ProgressReporter | None = None,
     on_table: Callable[[TableReport], None] = lambda report: None,
     on_notice: Callable[[str], None] = lambda sentence: None,
@@ -46,7 +45,7 @@ def retry_pool(
     with pool_lease(work, command, on_notice=on_notice, wait=wait):
         ctx = PoolContext.open(settings, pool, progress=progress)
         tables = tables_of(ctx)
-        failed = with_pending(ctx, failed_rows(ctx, tables, patterns, shards))
+        failed = with_pending(ctx, failed_rows(ctx, tables, patterns))
         if not failed:
             return []
         begin_retry(ctx, failed)

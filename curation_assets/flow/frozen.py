@@ -21,7 +21,7 @@ def frozen_notes(ctx: PoolContext) -> list[str]:
             size = f"the pool has {now:,}" if now != fitted else "as many as the pool has"
             notes.append(
                 f"{policy.name}: cut frozen on {fitted:,} samples, {size}; {changes}; "
-                f"`curate run {ctx.pool.name} --refit-cuts` fits it again"
+                f"`curate refit {ctx.pool.name}` fits it again"
             )
     return notes
 

@@ -75,7 +75,6 @@ def sample_caption_benchmark(
     *,
     by_rule: int = 150,
     at_random: int = 50,
-    as_printed: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Rows drawn as for the paper's caption benchmark: `by_rule` that satisfy the rules, then `at_random` of the rest.
 
@@ -88,7 +87,7 @@ def sample_caption_benchmark(
     for row, caption in enumerate(captions):
         first_of.setdefault(caption, row)
     rows = np.array(sorted(first_of.values()), dtype=np.int64)
-    ruled = rows[satisfies_rule([captions[row] for row in rows], as_printed=as_printed)]
+    ruled = rows[satisfies_rule([captions[row] for row in rows])]
     if len(ruled) < by_rule or len(rows) < by_rule + at_random:
         raise ValueError(
             f"expected {by_rule} captions by the rules and {at_random} more; {len(ruled)} of {len(rows)} distinct "

@@ -17,7 +17,7 @@ from curation_assets.stages.signals.canary import drift_now, drifted
 from curation_assets.stages.signals.options import SignalsOptions
 
 Part = Literal["files", "opt-outs", "drift", "freshness", "old"]
-FROZEN = "frozen: fitted on other rows; --refit-cuts fits it again"
+FROZEN = "frozen: fitted on other rows; `curate refit` fits it again"
 PARTS: tuple[Part, ...] = get_args(Part)
 
 
@@ -92,7 +92,7 @@ def look_at_drift(ctx: PoolContext, progress: ProgressReporter) -> Findings:
 
 
 def look_at_freshness(ctx: PoolContext, progress: ProgressReporter) -> Findings:
-    """What `curate run POOL --dry-run` calls stale, and frozen fits whose inputs changed. No problem by itself."""
+    """What `curate plan POOL` calls stale, and frozen fits whose inputs changed. No problem by itself."""
     tables = tables_of(ctx)
     refresh_index(ctx.store, tables)
     facts = facts_of(ctx, tables)

@@ -1,4 +1,4 @@
-"""curate run --dry-run: what a run would make again, and what that costs, before anything runs.
+"""curate plan: what a run would make again, and what that costs, before anything runs.
 
 Every step is one operation on arrays over all shards; no partition is looked up by itself.
 """

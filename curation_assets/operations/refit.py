@@ -1,4 +1,4 @@
-"""curate run --refit-cuts: fit the frozen cuts of a pool again, and report which verdicts that flips.
+"""curate refit: fit the frozen cuts of a pool again, and report which verdicts that flips.
 
 What is frozen (`Table.is_frozen`) stays until it is removed here; the next run fits it again. The verdicts from before
 are kept under `recuts/` of the pool's work folder until the report of the flips is written there. They are put aside
@@ -36,7 +36,7 @@ from curation_assets.stores.shard_store import MissingTableError
 REFITS_FOLDER = "recuts"  # relative to the pool's work folder
 BEFORE, REPORT = "before", "flips.json"  # of one refit; the report ends it
 _PLAN, _REMOVED = "refit.json", "removed"  # in BEFORE: what is refitted, and that the frozen tables are removed
-_ADVICE = "remove the folder of that refit, and run `curate run POOL --refit-cuts` again"
+_ADVICE = "remove the folder of that refit, and run `curate refit POOL` again"
 ROWS = 1 << 18  # that are compared at once
 _COLUMNS = ["sample_id", *ROW_KEY, "verdict", "reason"]
 

@@ -62,25 +62,15 @@ def is_meant(reason: str, patterns: Iterable[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in digits for name in names)
 
 
-def failed_rows(
-    ctx: PoolContext, tables: Mapping[str, Table], patterns: Sequence[str], shards: Sequence[str] | None = None
-) -> list[FailedRows]:
-    """Rows whose download failed, or to which a model gave no value, for one of these reasons; by table and shard.
-
-    Raises ValueError for a shard that the pool does not have.
-    """
-    stored = ctx.store.partitions(REGISTERED_SHARDS)
-    unknown = sorted(set(shards or ()) - set(stored))
-    if unknown:
-        raise ValueError(f"pool {ctx.pool.name!r} has no rows of shards {unknown}; it has {stored[:5]} …")
+def failed_rows(ctx: PoolContext, tables: Mapping[str, Table], patterns: Sequence[str]) -> list[FailedRows]:
+    """Rows whose download failed, or to which a model gave no value, for one of these reasons; by table and shard."""
     found = []
     for table in tables.values():
         if table.name != DOWNLOADS and not _is_of_models(table):
             continue
         for shard in ctx.store.partitions(table.name):
-            if shards is None or shard in shards:
-                failed = _failed_of(ctx.store.read(table.name, shard), table.name, shard, patterns)
-                found += [failed] if failed.positions else []
+            failed = _failed_of(ctx.store.read(table.name, shard), table.name, shard, patterns)
+            found += [failed] if failed.positions else []
     return found
 
 

@@ -47,7 +47,7 @@ class Exploration:
     is_reused: bool
 
 
-def prepare(ctx: PoolContext, *, policy: str | None = None, limit: int = DEFAULT_LIMIT) -> Exploration:
+def prepare(ctx: PoolContext, *, limit: int = DEFAULT_LIMIT) -> Exploration:
     """Write the file of a pool, or reuse it where nothing that it is made of has changed.
 
     Of the samples that raw kept and nobody takes down, the `limit` with the lowest hash of their id: the same ones
@@ -55,12 +55,11 @@ def prepare(ctx: PoolContext, *, policy: str | None = None, limit: int = DEFAULT
     width, height; every value of a signal as NAME and of a recipe as fused_NAME, null where there is none; per policy
     NAME_verdict and NAME_reason; x and y, null for a sample without the embedding that places it.
 
-    `policy`: only this one's verdicts. Raises ValueError for a limit below 1, an unknown policy, or a pool that has not
-    run.
+    Raises ValueError for a limit below 1, or a pool that has not run.
     """
     if limit < 1:
         raise ValueError(f"limit must be at least 1 sample, got {limit}")
-    policies = _policies(ctx, policy)
+    policies = _policies(ctx)
     assets = _values(ctx)
     path = ctx.store.root / FOLDER / FILE
     made_of = _made_of(ctx, [*assets, *(f"filtered/{name}" for name in policies)], limit)
@@ -85,20 +84,16 @@ def prepare(ctx: PoolContext, *, policy: str | None = None, limit: int = DEFAULT
     return Exploration(path, **facts, is_reused=False)
 
 
-def _policies(ctx: PoolContext, name: str | None) -> list[str]:
-    """Policies whose verdicts are stored, or the named one. Raises ValueError where there is none."""
+def _policies(ctx: PoolContext) -> list[str]:
+    """Policies whose verdicts are stored. Raises ValueError where there is none."""
     run = f"`curate run {ctx.pool.name}` first"
     if not ctx.store.partitions(SAMPLES):
         raise ValueError(f"pool {ctx.pool.name!r} has not run yet; {run}")
-    known = [policy.name for policy in policies_of(ctx)]
-    if name is not None and name not in known:
-        raise ValueError(f"no policy {name!r} in pool {ctx.pool.name!r}; known: {', '.join(sorted(known))}")
     stored = set(stored_tables(ctx.store))
-    wanted = [one for one in known if name in (None, one) and f"filtered/{one}" in stored]
-    if not wanted:
-        what = "no policy" if name is None else f"policy {name!r}"
-        raise ValueError(f"{what} of pool {ctx.pool.name!r} has verdicts yet; {run}")
-    return wanted
+    judged = [policy.name for policy in policies_of(ctx) if f"filtered/{policy.name}" in stored]
+    if not judged:
+        raise ValueError(f"no policy of pool {ctx.pool.name!r} has verdicts yet; {run}")
+    return judged
 
 
 def _values(ctx: PoolContext) -> list[str]:

@@ -115,7 +115,7 @@ def advice(result: Result) -> list[list[str]]:
         ("pool", "add", "mine", "TARS"),
         ("diff", "icc", "clip"),
         ("diff", "icc", "clip", "--pool", "photos"),
-        ("run", "photos", "--refit-cuts"),
+        ("refit", "photos"),
         ("show", "lineage", "icc", "--pool", "photos"),
         ("release", "list"),
         ("release", "show", "none"),
@@ -137,8 +137,8 @@ def test_advised_commands_keep_the_home_and_run(words: tuple[str, ...], tmp_path
         assert not commands.takes_home(line) or line[-2:] == ["--home", str(home)]
         named = {"POOL": "photos", "SUBSET": "icc", "NAME": "v1"}
         line = [named.get(word, word) for word in line]
-        if line[0] == "run":  # what it would do, without the minutes
-            line = [*line, "--dry-run"] if "--refit-cuts" not in line else ["run", line[1], "--dry-run", *line[-2:]]
+        if line[0] in ("run", "refit"):  # what it would do, without the minutes
+            line = ["plan", *line[1:]]
         status = curate(*line).exit_code
         assert status == 0 or (line[0] == "release" and status == 1)  # a release needs a pool that has run
 
@@ -152,7 +152,7 @@ def test_the_default_home_is_not_added(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_the_search_finds_what_it_should() -> None:
     assert len(ALL) > 60
-    assert faults("run --dry-run") == ["0 arguments, needed: pool"]
+    assert faults("plan --refresh") == ["0 arguments, needed: pool"]
     assert faults("run POOL --nothing") == ["no option --nothing"]
     assert faults("show cost a b c d") != []
     assert faults("run POOL --shards") == ["--shards without a value"]

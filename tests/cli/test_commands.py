@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from curation_assets.cli import app
 from curation_assets.cli.commands import entries, load
 from curation_assets.methods import all_methods
-from tests.support.lineage_pools import finished_photos, jpeg, write_tar
+from tests.support.lineage_pools import finished_photos, jpeg, webdataset_pool, write_tar
 from tests.support.paths import SHARED_DATA
 
 PHOTOS = SHARED_DATA / "photos"
@@ -219,3 +219,27 @@ def test_captions_only_pool_scores_text_and_leaves_out_what_reads_images(tmp_pat
     assert icc["value"].drop_nulls().len() > 50
     assert not (work / "clip_score").exists()
     assert "what reads images is left out" in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (
+            ("run", "photos", "--dry-run", "--add-shards", "2", "--json"),
+            ("plan", "photos", "--add-shards", "2", "--json"),
+        ),
+        (("run", "photos", "--refit-cuts", "--policy", "icc"), ("refit", "photos", "--policy", "icc")),
+    ],
+    ids=("plan", "refit"),
+)
+def test_a_spelling_of_before_is_its_command_of_now_and_says_so(
+    old: tuple[str, ...], new: tuple[str, ...], tmp_path: Path
+) -> None:
+    webdataset_pool(tmp_path, shards=2)
+    before, now = curate(*old, "--home", tmp_path), curate(*new, "--home", tmp_path)
+    assert (before.exit_code, before.stdout) == (now.exit_code, now.stdout)
+    said = before.stderr.splitlines()
+    assert "now; the old spelling leaves" in said[0]
+    assert said[1:] == now.stderr.splitlines()
+    assert len([line for line in said if "now;" in line]) == 1
+    assert "No such option" in curate("plan", "photos", "--phase", "pool").output

@@ -18,9 +18,7 @@ def curate(*arguments: str, home: Path) -> str:
 
 
 def stale_of(home: Path) -> dict[str, list[tuple[str, str]]]:
-    stale: dict[str, list[tuple[str, str]]] = json.loads(curate("run", "texts", "--dry-run", "--json", home=home))[
-        "stale"
-    ]
+    stale: dict[str, list[tuple[str, str]]] = json.loads(curate("plan", "texts", "--json", home=home))["stale"]
     return stale
 
 
@@ -43,5 +41,5 @@ def test_an_edit_is_planned_and_a_refit_leaves_nothing_old(tmp_path: Path) -> No
     assert [key for key, _ in stale_of(home)["raw/registered_shards"]] == ["texts-000000", "texts-000001"]
 
     curate("run", "texts", home=home)
-    curate("run", "texts", "--refit-cuts", home=home)
+    curate("refit", "texts", home=home)
     assert stale_of(home) == {}, "the report is of the cuts that were fitted"

@@ -78,7 +78,7 @@ def test_no_command_prints_them(home: Path, table: Path, tmp_path: Path) -> None
         ("show", "cost", "texts"),
         ("export", "hf", "icc", "--out", tmp_path / "hf"),
         ("verify", "texts"),
-        ("run", "texts", "--dry-run"),
+        ("plan", "texts"),
         ("score", "icc", table, "--out", tmp_path / "scores.parquet"),
         ("look", table, "--into", tmp_path / "look.html"),
     ):

@@ -130,7 +130,7 @@ def test_every_command_with_json_prints_json_alone(finished_pool: FinishedPool, 
     assert answer(curate("diff", "icc", "random", "--at", ".1,.2", *home))
     assert answer(curate("show", "lineage", "icc", *home))
     assert answer(curate("show", "cost", *home))
-    assert answer(curate("run", "tiny", "--dry-run", *home))
+    assert answer(curate("plan", "tiny", *home))
     run = answer(curate("run", "tiny", *home))
     assert isinstance(run, dict)
     assert sum(run["samples"].values()) == store.scan("raw/samples").collect().height

@@ -146,7 +146,7 @@ def test_a_whole_pool_in_a_home_whose_name_is_a_pattern(tmp_path: Path) -> None:
 
     curate("pool", "add", "kites", str(source))
     curate("run", "kites")
-    assert "everything is up to date" in curate("run", "kites", "--dry-run")
+    assert "everything is up to date" in curate("plan", "kites")
     curate("verify", "kites")
     curate("export", "npy", "random", "--out", str(tmp_path / "out [1]"))
     curate("doctor")

@@ -41,8 +41,8 @@ def curate(home: Path, *arguments: str) -> dict[str, Any]:
     return answer
 
 
-def begun(home: Path, *arguments: str) -> "subprocess.Popen[str]":
-    call = [sys.executable, "-c", "from curation_assets.cli import main; main()", "run", "photos", *arguments]
+def begun(home: Path, *arguments: str, name: str = "run") -> "subprocess.Popen[str]":
+    call = [sys.executable, "-c", "from curation_assets.cli import main; main()", name, "photos", *arguments]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     return subprocess.Popen([*call, "--home", str(home), *PROFILE], env=environment, stderr=subprocess.PIPE, text=True)
 
@@ -106,8 +106,8 @@ def test_commands_of_two_ranges_run_at_once_from_an_empty_home(tmp_path: Path, w
 def test_what_reads_the_whole_pool_waits_for_ranges_and_names_one(tmp_path: Path) -> None:
     settings = webdataset_pool(tmp_path, shards=2, per_shard=4)
     with pool_lease(settings.work("photos"), "curate run photos --shards 0..1", on_notice=print, shared=True):
-        for arguments in ([], ["--phase", "pool"], ["--refit-cuts"]):
-            command = begun(tmp_path, *arguments, "--no-wait")
+        for arguments in (["run"], ["run", "--phase", "pool"], ["refit"]):
+            command = begun(tmp_path, *arguments[1:], "--no-wait", name=arguments[0])
             _, said = command.communicate(timeout=400)
             assert command.returncode == 1
             assert "`curate run photos --shards 0..1` (pid" in said
@@ -120,7 +120,6 @@ def test_what_reads_the_whole_pool_waits_for_ranges_and_names_one(tmp_path: Path
         (["--shards", "1..x"], "shards take a key (photos-000003)"),
         (["--shards", "0", "--phase", "pool"], "phase 'pool' makes tables of the whole pool"),
         (["--shards", "0", "--table", "filtered/ledger"], "filtered/ledger cannot be made of some shards alone"),
-        (["--phase", "pool", "--refit-cuts"], "--phase can be given only without --refit-cuts"),
     ],
 )
 def test_what_cannot_be_run_is_said(tmp_path: Path, arguments: list[str], sentence: str) -> None:

@@ -148,9 +148,9 @@ def test_run_dry_run_report_and_methods_say_it(tmp_path: Path) -> None:
         assert result.exit_code == 0, result.output
         return result.output
 
-    planned = json.loads(output("run", "texts", "--dry-run", "--json"))
+    planned = json.loads(output("plan", "texts", "--json"))
     assert "captions only" in planned["left_out"][0]
-    assert "captions only" in " ".join(output("run", "texts", "--dry-run").split())
+    assert "captions only" in " ".join(output("plan", "texts").split())
     said = " ".join(output("run", "texts").split())
     assert "The pool has captions only, so what reads images is left out: methods" in said
     assert "signals/clip_score" not in said

@@ -90,7 +90,7 @@ def test_it_goes_on_and_what_was_cut_stays(home: Path) -> None:
         assert (old["verdict"] != frame["verdict"]).sum() == changed
         assert not changed or policy == "icc", (pool, said)  # whose student is another, or rounds otherwise
         assert now.height == frame.height + (8 if pool == "pictures" else 0)
-    assert "everything is up to date" in curate(home, "run", "pictures", "--dry-run")
+    assert "everything is up to date" in curate(home, "plan", "pictures")
     curate(home, "verify")
 
 

@@ -194,7 +194,7 @@ def test_a_photo_pool_is_the_same_on_a_disk_and_in_a_bucket_from_any_machine(buc
         assert len([name for name in tar.getnames() if name.endswith(".jpg")]) == ROWS // 2
     machines("five")
     assert '"folder": "' + str(tmp_path / "out") in bucket.read("home/exports.jsonl").decode()
-    curate("run", POOL, "--refit-cuts", "--home", URL)
+    curate("refit", POOL, "--home", URL)
     assert "everything is as it was written" in curate("verify", POOL, "--home", URL)
 
 

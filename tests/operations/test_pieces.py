@@ -118,16 +118,16 @@ def test_a_snapshot_counts_once_all_of_its_weights_are_there(tmp_path: Path) -> 
 
 def test_the_command_lists_them_before_the_first_run_and_the_run_stops(tmp_path: Path) -> None:
     ctx = pool(tmp_path / "home", "icc_paper")
-    arguments = ["run", "mine", "--home", str(ctx.settings.home), "--profile", "icc_paper"]
-    shown = CliRunner().invoke(app, [*arguments, "--dry-run"], env={"COLUMNS": "250"})
+    arguments = ["mine", "--home", str(ctx.settings.home), "--profile", "icc_paper"]
+    shown = CliRunner().invoke(app, ["plan", *arguments], env={"COLUMNS": "250"})
     assert shown.exit_code == 0, shown.output
     assert "hub:meta-llama/Llama-2-7b-hf" in shown.output
     assert "gated" in shown.output
     assert "semantic_decoder: bridge is missing: train one" in shown.output
-    as_json = CliRunner().invoke(app, [*arguments, "--dry-run", "--json"])
+    as_json = CliRunner().invoke(app, ["plan", *arguments, "--json"])
     listed = {piece["name"]: piece for piece in json.loads(as_json.stdout)["pieces"]}
     assert listed["semantic_decoder: bridge"]["state"] == "missing"
-    stopped = CliRunner().invoke(app, arguments, env={"COLUMNS": "250"})
+    stopped = CliRunner().invoke(app, ["run", *arguments], env={"COLUMNS": "250"})
     assert stopped.exit_code == 1
     assert "nothing was started" in stopped.output
     assert not ctx.store.partitions("raw/samples"), "not even the source was read"

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from curation_assets.audit.diff import what_if
 from curation_assets.audit.index import Index, refresh_index
 from curation_assets.cli import app
-from curation_assets.cli.dry_run import cost_sentence, with_policy
+from curation_assets.cli.plan import cost_sentence, with_policy
 from curation_assets.core.settings import load_settings
 from curation_assets.core.table_names import LEDGER
 from curation_assets.defs.launch import run_pool
@@ -81,9 +81,7 @@ def test_nothing_is_stale_after_a_run_and_a_plan_agrees_with_the_flow(finished_p
     found = make_plan(facts, Index.read(ctx.store.root / "index", ctx.shards(), trainings_of(facts)))
     assert found.costs.filter(pl.col("stale") > 0).is_empty(), found.costs.filter(pl.col("stale") > 0)
     assert found.costs.filter(pl.col("cpu_seconds").is_null()).is_empty()
-    output = json.loads(
-        CliRunner().invoke(app, ["run", "tiny", "--dry-run", "--json", "--home", str(ctx.settings.home)]).stdout
-    )
+    output = json.loads(CliRunner().invoke(app, ["plan", "tiny", "--json", "--home", str(ctx.settings.home)]).stdout)
     assert output["cpu_seconds"] == 0
     assert {row["flips"] for row in output["flips"]} == {0}
 
@@ -313,7 +311,7 @@ def test_a_profile_whose_models_are_not_here_is_planned_without_fetching(
         shipped.replace("name: embedded", "name: other").replace("embedded:clip\n", "path:/no/model\n", 1)
     )
     home = ["--home", str(tmp_path), "--profile", str(profile)]
-    run = CliRunner().invoke(app, ["run", "photos", "--dry-run", "--refresh", "--json", *home])
+    run = CliRunner().invoke(app, ["plan", "photos", "--refresh", "--json", *home])
     assert run.exit_code == 0, run.output
     output = json.loads(run.stdout)
     assert list(output["models_not_fetched"]) == ["signals/clip_score"]
@@ -323,7 +321,7 @@ def test_a_profile_whose_models_are_not_here_is_planned_without_fetching(
     raw = [one for one in hand_facts(ctx) if one.name.startswith("raw/")]
     found = plan_of(ctx, [*raw, replace(fact, code_version="7", config={})])
     assert {REASONS[code] for code in found.reasons["signals/clip_score"]} == {"model"}
-    shown = CliRunner().invoke(app, ["run", "photos", "--dry-run", *home]).output
+    shown = CliRunner().invoke(app, ["plan", "photos", *home]).output
     assert "count as changed" in shown
 
 
@@ -360,7 +358,7 @@ def test_a_plan_promises_what_the_run_registers(tmp_path: Path) -> None:
     for change, (make, expected) in changes.items():
         before = {(name, key): ctx.store.manifest(name, key) for name in RAW for key in ctx.store.partitions(name)}
         make()
-        shown = CliRunner().invoke(app, ["run", "p", "--dry-run", "--json", *home])
+        shown = CliRunner().invoke(app, ["plan", "p", "--json", *home])
         stale = json.loads(shown.stdout)["stale"]
         run_pool(settings, "p", tables=RAW)
         for name in RAW:
@@ -384,7 +382,7 @@ def test_a_policy_that_would_rank_by_another_signal(tmp_path: Path) -> None:
         assert order.index(rank_by.replace(".", "/")) < order.index("filtered/clip_cut") < order.index("filtered/clip")
         stale = set(found.costs.filter(pl.col("stale") > 0)["table"])
         assert stale == {"filtered/clip_cut", "filtered/clip", "filtered/subsets", "filtered/overlaps", LEDGER}
-    asked = ["run", "photos", "--dry-run", "--refresh", "--home", str(tmp_path), "--json", "--rank-by"]
+    asked = ["plan", "photos", "--refresh", "--home", str(tmp_path), "--json", "--rank-by"]
     output = json.loads(CliRunner().invoke(app, [*asked, "fused.sieve_clip", "--policy", "clip"]).stdout)
     assert {row["table"]: row["code"] for row in output["tables"]}["filtered/clip"] == len(ctx.shards())
     assert CliRunner().invoke(app, [*asked, "signals.icc"]).exit_code == 1
@@ -410,7 +408,7 @@ def test_a_pool_that_never_ran_is_planned_and_nothing_is_made_up_of_its_cost(
         webdataset_pool(tmp_path, name="fresh")
     else:
         add_pool(load_settings(tmp_path, "embedded"), "fresh", source(tmp_path))
-    asked = ["run", "fresh", "--dry-run", *more, "--home", str(tmp_path)]
+    asked = ["plan", "fresh", *more, "--home", str(tmp_path)]
     shown = CliRunner().invoke(app, asked)
     assert shown.exit_code == 0, shown.output
     assert "No table that would be made has a recorded timing" in shown.output

@@ -100,7 +100,7 @@ def test_a_late_shard_changes_no_other_verdict_until_a_refit(tmp_path: Path) -> 
 
     notes = frozen_notes(ctx)
     assert len(notes) == len(cuts)
-    assert all("since then 1 shards came; `curate run photos --refit-cuts`" in note for note in notes)
+    assert all("since then 1 shards came; `curate refit photos`" in note for note in notes)
     ledger = tables_of(ctx)["filtered/ledger"]
     assert [check.violations(ctx, None) for check in ledger.shown.checks] == [notes]
     tables = tables_of(ctx)

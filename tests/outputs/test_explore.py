@@ -94,17 +94,16 @@ def test_a_large_image_is_scaled_down() -> None:
 
 def test_limit_draws_the_same_samples_again_and_an_unchanged_pool_is_not_prepared_twice(ctx: PoolContext) -> None:
     whole = pl.read_parquet(explore.prepare(ctx).path)["sample_id"].to_list()
-    first = explore.prepare(ctx, limit=7, policy="icc")
+    first = explore.prepare(ctx, limit=7)
     drawn = pl.read_parquet(first.path)
     assert drawn.height == 7
     assert set(drawn["sample_id"]) < set(whole)
-    assert [name for name in drawn.columns if name.endswith("_verdict")] == ["icc_verdict"]
     assert not first.is_reused
-    again = explore.prepare(ctx, limit=7, policy="icc")
+    again = explore.prepare(ctx, limit=7)
     assert again.is_reused
     assert (again.rows, again.judged, again.placed_by) == (first.rows, first.judged, first.placed_by)
     first.path.unlink()
-    anew = explore.prepare(ctx, limit=7, policy="icc")
+    anew = explore.prepare(ctx, limit=7)
     assert pl.read_parquet(anew.path).equals(drawn)
 
 
@@ -128,8 +127,6 @@ def test_what_cannot_be_shown_is_answered_in_one_sentence(tmp_path: Path, monkey
     with pytest.raises(ValueError, match="has not run yet; `curate run photos` first"):
         explore.prepare(ctx)
     ctx = bring_up_to_date(settings)
-    with pytest.raises(ValueError, match=r"no policy 'mine' in pool 'photos'; known: .*icc"):
-        explore.prepare(ctx, policy="mine")
     with pytest.raises(ValueError, match="at least 1"):
         explore.prepare(ctx, limit=0)
     monkeypatch.setattr(command.importlib.util, "find_spec", lambda name: None)

@@ -189,7 +189,7 @@ def test_its_commands_make_a_pool(tar: Path, tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     result = curate(*shlex.split(more)[1:], "--home", tmp_path)
     assert result.exit_code == 0, result.output
-    result = curate(*run[1:], "--dry-run", "--home", tmp_path)
+    result = curate("plan", *run[2:], "--home", tmp_path)
     assert result.exit_code == 0, result.output
     assert "signals/image_blur" in result.output
     commands, _ = look.pool_commands(Path("/x/temp.csv"), {"caption": "a b", "image": None}, header=False)

@@ -162,7 +162,7 @@ def test_vba_finds_its_photograph_among_the_pools_own_images(tmp_path: Path) -> 
     assert bank_of(ctx)[0] == ids, "frozen: a late shard is no reason"
     assert ctx.store.scan("teachers/vba").collect().height == 8
 
-    ctx.store.remove(PHOTO_BANK)  # as --refit-cuts --fits does
+    ctx.store.remove(PHOTO_BANK)  # as `curate refit --fits` does
     run_with_upstream(ctx, PHOTO_BANK)
     assert len(bank_of(ctx)[0]) == 8
     tables = tables_of(ctx)

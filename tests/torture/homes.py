@@ -152,7 +152,7 @@ def run(home: str, pool: str) -> None:
 
 
 def refit(home: str, pool: str) -> None:
-    """`curate run POOL --refit-cuts`."""
+    """`curate refit POOL`."""
     run_module.run(pool, is_refit=True, home=Path(home))
 
 

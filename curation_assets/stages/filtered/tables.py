@@ -53,7 +53,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         version="1",
         description="One row per row that brings a sample which another shard brings already. A late shard gives way "
         "to those "
-        "that were there before; `curate run POOL --refit-cuts` lets the first shard count again.",
+        "that were there before; `curate refit POOL` lets the first shard count again.",
         compute=_duplicates,
         shown=Shown(label="same sample again"),
     )
@@ -145,7 +145,7 @@ def _cut_table(policy: Policy) -> Table:
         fit=Fit(without=without),
         description=(
             f"One row per step of policy {policy.name}: the threshold, and the pool that it was fitted on. Frozen: a "
-            "shard that is added or removed later changes no other verdict until `curate run POOL --refit-cuts`."
+            "shard that is added or removed later changes no other verdict until `curate refit POOL`."
         ),
     )
 

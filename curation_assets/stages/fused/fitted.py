@@ -73,7 +73,7 @@ def _fit_table(recipe: FittedRecipe) -> Table:
         version=recipe.version,
         description=f"What recipe {recipe.name} (kind {recipe.kind}) fits on the pool. Frozen: rows that come later "
         f"change "
-        f"nothing until `curate run POOL --refit-cuts --fits`.\n\n```\n{content_of(recipe.settings)}\n```",
+        f"nothing until `curate refit POOL --fits`.\n\n```\n{content_of(recipe.settings)}\n```",
         compute=compute,
         needs=Needs(roles=recipe.settings.roles),
         config=lambda ctx, shard: {"files": [file_sha256(path) for path in recipe.settings.files]},

@@ -64,8 +64,7 @@ def _range_table(signal: str) -> Table:
         compute=compute,
         fit=Fit(),
         description=(
-            f"One row: smallest and largest value of {signal} in the pool, as of the last "
-            "`curate run POOL --refit-cuts`."
+            f"One row: smallest and largest value of {signal} in the pool, as of the last `curate refit POOL`."
         ),
     )
 

@@ -42,7 +42,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
             description="One row per pair that samples are contrasted with (negCLIPLoss), drawn by hash of the "
             "sample_id: its "
             "draw, and the unit vectors of image and caption as float32 bytes. Frozen: samples that come later "
-            "change nothing until `curate run POOL --refit-cuts --fits`; drawn again without a sample that is taken "
+            "change nothing until `curate refit POOL --fits`; drawn again without a sample that is taken "
             "down.",
             compute=_pairs,
             needs=Needs(roles=("image_text_encoder",)),

@@ -53,7 +53,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         fit=Fit(),
         description=(
             "One row per teacher and group of caption lengths: mean and population sd of the logit similarity. "
-            "Frozen: rows that come later change nothing until `curate run POOL --refit-cuts --fits`."
+            "Frozen: rows that come later change nothing until `curate refit POOL --fits`."
         ),
     )
     yield Table(

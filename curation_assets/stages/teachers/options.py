@@ -15,7 +15,6 @@ class TeachersOptions(Options):
     labelled_captions: Whole = setting(
         default=244, ge=1, unit="captions", description="Planted ratings, where no file has any (ICC §4.3)."
     )
-    labels_seed: Whole | None = setting(default=None, ge=0, description="Seed of planted ratings; null: 244.")
     caption_benchmark: str | None = setting(
         default=None,
         description="File of rated captions to measure agreement on; nothing is fitted on it.",

@@ -35,7 +35,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         inputs=(SAMPLES,),
         version="1",
         description=f"Vectors of up to {BANK_SIZE:,} of the pool's images, drawn by hash of the sample_id, for VBA: "
-        "int8, no image. Frozen: samples that come later change nothing until `curate run POOL --refit-cuts --fits`; "
+        "int8, no image. Frozen: samples that come later change nothing until `curate refit POOL --fits`; "
         "drawn again without a sample that is taken down.",
         compute=Folder(_bank),
         needs=Needs(roles=("beam_captioner",), core=True),

@@ -194,16 +194,12 @@ def score_labelled(
 
 
 def labels_config(ctx: PoolContext) -> dict[str, Any]:
-    """What decides `read_labels`: the content of the pool's file, else how many captions are planted, by which seed."""
+    """What decides `read_labels`: the content of the pool's file, else how many captions are planted."""
     options = TeachersOptions.of(ctx)
     path = FlowOptions.of(ctx).labels
     if path is not None:
         return {"labels_sha256": file_sha256(Path(path))}
-    seed = options.labels_seed
-    return {
-        "labels": options.labelled_captions,
-        **({} if seed is None else {"seed": seed}),
-    }
+    return {"labels": options.labelled_captions}
 
 
 def read_labels(ctx: PoolContext) -> pl.DataFrame:
@@ -218,8 +214,7 @@ def read_labels(ctx: PoolContext) -> pl.DataFrame:
     if path is None:
         from curation_assets.world.pool import plant_labelled_captions
 
-        seed = DEFAULT_LABELS_SEED if options.labels_seed is None else options.labels_seed
-        planted = plant_labelled_captions(options.labelled_captions, seed=seed)
+        planted = plant_labelled_captions(options.labelled_captions, seed=DEFAULT_LABELS_SEED)
         return pl.DataFrame(planted, schema={"caption": pl.String, "rating": pl.Float64}, orient="row")
     return read_rated(Path(path))
 

@@ -1,18 +1,32 @@
-"""curate run --dry-run: what a run would make again, how many verdicts flip and what it costs."""
+"""curate plan: what a run would make again, how many verdicts flip and what it costs."""
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from graphlib import TopologicalSorter
-from typing import Any
+from typing import Annotated, Any
 
 import polars as pl
+import typer
 
 from curation_assets.audit.diff import find_policy, what_if
 from curation_assets.audit.index import Index, refresh_index
-from curation_assets.cli.common import notice, show, show_json, show_table, warn
+from curation_assets.cli.commands import command
+from curation_assets.cli.common import (
+    HomeOption,
+    JsonOption,
+    PoolArgument,
+    ProfileOption,
+    notice,
+    settings_from,
+    show,
+    show_json,
+    show_table,
+    warn,
+)
+from curation_assets.cli.prefilters import prefilters_of
 from curation_assets.core.progress import reporter_for
-from curation_assets.core.settings import Settings, shard_key, shard_number
+from curation_assets.core.settings import shard_key, shard_number
 from curation_assets.core.table_names import DUPLICATES, SAMPLES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import left_out, policies_of
@@ -28,69 +42,103 @@ from curation_assets.operations.planning import (
     verdict_flips,
 )
 from curation_assets.operations.refit import unfinished
-from curation_assets.selection.policy import Policy, Prefilter
+from curation_assets.selection.policy import Policy
+
+CHANGES = "What if …"
+PolicyOption = Annotated[
+    str | None, typer.Option("--policy", help="The policy that the next four change.", rich_help_panel=CHANGES)
+]
+FractionOption = Annotated[
+    float | None, typer.Option("--fraction", help="It kept this share.", rich_help_panel=CHANGES)
+]
+ThresholdOption = Annotated[
+    float | None, typer.Option("--threshold", help="It cut at this value.", rich_help_panel=CHANGES)
+]
+RankByOption = Annotated[
+    str | None,
+    typer.Option("--rank-by", metavar="STAGE.TABLE", help="It ranked by this signal.", rich_help_panel=CHANGES),
+]
+PrefilterOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--prefilter",
+        metavar="STAGE.TABLE=SHARE",
+        help="It first kept this share by it (repeat; 'none').",
+        rich_help_panel=CHANGES,
+    ),
+]
+CodeOption = Annotated[
+    list[str] | None,
+    typer.Option("--code", help="The code of this table changed (repeat).", rich_help_panel=CHANGES),
+]
+AddShardsOption = Annotated[int, typer.Option("--add-shards", help="So many shards came.", rich_help_panel=CHANGES)]
+RemoveShardOption = Annotated[
+    list[str] | None, typer.Option("--remove-shard", help="This shard went (repeat).", rich_help_panel=CHANGES)
+]
+RefreshOption = Annotated[bool, typer.Option("--refresh", help="Look at every stored file, not at the index.")]
 
 
-@dataclass(frozen=True)
-class WhatIf:
-    """What would be changed before the run: a policy, the code of tables, shards."""
+@command("plan", "Pools")
+def plan(
+    pool: PoolArgument,
+    policy: PolicyOption = None,
+    fraction: FractionOption = None,
+    threshold: ThresholdOption = None,
+    rank_by: RankByOption = None,
+    prefilter: PrefilterOption = None,
+    code: CodeOption = None,
+    add_shards: AddShardsOption = 0,
+    remove_shard: RemoveShardOption = None,
+    refresh: RefreshOption = False,
+    as_json: JsonOption = False,
+    home: HomeOption = None,
+    profile: ProfileOption = None,
+) -> None:
+    """Show what a run would make again, what it costs and which verdicts flip; run nothing.
 
-    policy: str | None = None
-    fraction: float | None = None
-    threshold: float | None = None
-    rank_by: str | None = None
-    prefilters: Sequence[Prefilter] | None = None
-    code: Sequence[str] = ()
-    add_shards: int = 0
-    remove_shards: Sequence[str] = ()
-
-    def __post_init__(self) -> None:
-        changes = (self.fraction, self.threshold, self.rank_by, self.prefilters)
-        if self.policy is None and any(change is not None for change in changes):
-            raise ValueError("--fraction, --threshold, --rank-by and --prefilter need --policy NAME")
-
-
-def dry_run(settings: Settings, pool: str, change: WhatIf, *, refresh: bool = False, as_json: bool = False) -> None:
-    """Show what a run would make again now, or after `change`. `refresh`: look at every stored file first."""
+    With a what-if: after such a change.
+    """
+    if policy is None and any(change is not None for change in (fraction, threshold, rank_by, prefilter)):
+        raise ValueError("--fraction, --threshold, --rank-by and --prefilter need --policy NAME")
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a plan fetches no weights; models that are not here count as changed
-    ctx = PoolContext.open(settings, pool, progress=reporter_for())
+    ctx = PoolContext.open(settings_from(home, profile), pool, progress=reporter_for())
     tables = tables_of(ctx)
     stopped = unfinished(ctx)
     if stopped is not None:
         raise ValueError(
-            f"a refit of the cuts of pool {pool!r} was stopped ({stopped.folder}): `curate run {pool} --refit-cuts` "
+            f"a refit of the cuts of pool {pool!r} was stopped ({stopped.folder}): `curate refit {pool}` "
             "goes on with it; then there is something to plan"
         )
     if refresh or not ctx.store.partitions(SAMPLES):  # of a pool that never ran there is no index to read
         refresh_index(ctx.store, tables)
-    facts = facts_of(ctx, tables, change.code)
+    facts = facts_of(ctx, tables, code or ())
     policies = policies_of(ctx)
-    if change.policy is not None:
+    if policy is not None:
         other = what_if(
-            find_policy({policy.name: policy for policy in policies}, change.policy),
-            fraction=change.fraction,
-            threshold=change.threshold,
-            rank_by=change.rank_by,
-            prefilters=change.prefilters,
+            find_policy({one.name: one for one in policies}, policy),
+            fraction=fraction,
+            threshold=threshold,
+            rank_by=rank_by,
+            prefilters=prefilters_of(prefilter) if prefilter else None,
         )
-        changed = replace(other, name=change.policy)
-        policies = [changed if policy.name == change.policy else policy for policy in policies]
+        changed = replace(other, name=policy)
+        policies = [changed if one.name == policy else one for one in policies]
         facts = with_policy(facts, changed)
     stored = {*ctx.shards(), *ctx.store.partitions(SAMPLES)}  # a shard without a source counts until removed
-    shards = _shards(sorted(stored), pool, change.add_shards, change.remove_shards)
-    plan = make_plan(facts, Index.read(ctx.store.root / "index", shards, trainings_of(facts)))
+    shards = _shards(sorted(stored), pool, add_shards, remove_shard or ())
+    planned = make_plan(facts, Index.read(ctx.store.root / "index", shards, trainings_of(facts)))
     is_untimed = pl.any_horizontal(pl.col("cpu_seconds", "gpu_seconds").is_null())
-    untimed = plan.costs.filter(is_untimed)["table"].to_list()
-    has_timings = plan.costs.filter((pl.col("stale") > 0) & ~is_untimed).height > 0 or not untimed
+    untimed = planned.costs.filter(is_untimed)["table"].to_list()
+    has_timings = planned.costs.filter((pl.col("stale") > 0) & ~is_untimed).height > 0 or not untimed
     content: dict[str, Any] = {
         "pool": pool,
         "shards": len(shards),
-        "tables": [{**row, "title": tables[row["table"]].title} for row in plan.costs.to_dicts()],
-        "cpu_seconds": plan.costs["cpu_seconds"].sum() if has_timings else None,
-        "gpu_seconds": plan.costs["gpu_seconds"].sum() if has_timings else None,
+        "tables": [{**row, "title": tables[row["table"]].title} for row in planned.costs.to_dicts()],
+        "cpu_seconds": planned.costs["cpu_seconds"].sum() if has_timings else None,
+        "gpu_seconds": planned.costs["gpu_seconds"].sum() if has_timings else None,
         "without_timing": untimed,
-        "flips": verdict_flips(ctx, plan, policies).to_dicts(),
-        "outdated_fits": list(plan.outdated_fits),
+        "flips": verdict_flips(ctx, planned, policies).to_dicts(),
+        "outdated_fits": list(planned.outdated_fits),
         "models_not_fetched": not_fetched(facts),
         "pieces": [asdict(piece) for piece in pieces_of(ctx, tables)],
         "cautions": cautions_of(ctx),
@@ -100,7 +148,7 @@ def dry_run(settings: Settings, pool: str, change: WhatIf, *, refresh: bool = Fa
         _show(content)
         return
     stale = [row["table"] for row in content["tables"] if row["stale"]]
-    content["stale"] = {name: [[shard, why] for shard, why in plan.partitions(name)] for name in stale}
+    content["stale"] = {name: [[shard, why] for shard, why in planned.partitions(name)] for name in stale}
     show_json(content)
 
 
@@ -174,7 +222,7 @@ def _show(plan: dict[str, Any]) -> None:
     if plan["outdated_fits"]:
         show(
             f"Frozen, fitted on other rows than will be there: {', '.join(plan['outdated_fits'])}. They stay; "
-            f"`curate run {plan['pool']} --refit-cuts` fits cuts again, with --fits the others, too"
+            f"`curate refit {plan['pool']}` fits cuts again, with --fits the others, too"
         )
     _show_pieces(plan["pieces"])
     for sentence in plan["cautions"]:
