@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -129,7 +128,7 @@ def look_as_at_night(settings: Settings, pool: str | None, parts: Sequence[str],
         _show_findings("Shipped weights", found[WEIGHTS], as_json)
     removed = _removed(settings) if "old" in parts else []
     if as_json:
-        content = {name: {part: asdict(one) for part, one in of_pool.items()} for name, of_pool in found.items()}
+        content = {name: {part: one.to_dict() for part, one in of_pool.items()} for name, of_pool in found.items()}
         show_json({"found": content, "failed": failed, "removed": {one.what: one.count for one in removed}})
     elif "old" in parts:
         said = ", ".join(map(str, removed)) or "nothing: CURATION_KEEP_DAYS is 0"

@@ -46,6 +46,7 @@ DUPLICATES: Final = TableName("filtered/duplicates")
 LEDGER: Final = TableName("filtered/ledger")
 OVERLAPS: Final = TableName("filtered/overlaps")
 SUBSETS: Final = TableName("filtered/subsets")
+REPORT: Final = TableName("downstream/report")
 
 COMPARISON: Final = TableName("downstream/comparison")
 EVALUATION_SET: Final = TableName("downstream/evaluation_set")

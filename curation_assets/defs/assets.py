@@ -1,5 +1,6 @@
 """One Dagster asset per table and pool, made from the flow's declarations."""
 
+import datetime
 import functools
 import warnings
 from typing import Any
@@ -8,7 +9,8 @@ import dagster as dg
 
 from curation_assets.core.options import HasOptions
 from curation_assets.core.settings import Settings
-from curation_assets.core.table_names import DOWNLOADS, LEDGER
+from curation_assets.core.table_names import DOWNLOADS, LEDGER, REPORT, SUBSETS
+from curation_assets.defs import night_checks
 from curation_assets.defs.metadata import described
 from curation_assets.defs.names import asset_key, group_of, tags_of
 from curation_assets.defs.options import DagsterOptions
@@ -27,6 +29,13 @@ from curation_assets.stores.catalog import view_sql
 def partitions_of(pool: str) -> dg.DynamicPartitionsDefinition:
     """The shards of a pool, or blocks of them (defs/partitions.py)."""
     return dg.DynamicPartitionsDefinition(name=pool)
+
+
+#: A pool that is fed is updated by itself; of another one, a run of the table says that it is current.
+UPDATED_NOW_AND_THEN = dg.FreshnessPolicy.time_window(
+    warn_window=datetime.timedelta(days=30), fail_window=datetime.timedelta(days=90)
+)
+BY_RUN = "Comes with a run of the table, of the rows that it has in hand."
 
 
 def partitions_definition(pool: str, table: Table) -> dg.PartitionsDefinition | None:
@@ -94,7 +103,8 @@ def _asset_of(
         kinds=set(table.shown.kinds),
         metadata=_declared_metadata(table, declared),
         automation_condition=backfill_condition(options.backfill_cron) if is_sharded else None,
-        check_specs=_check_specs(table, key),
+        check_specs=_check_specs(table, key, declared),
+        freshness_policy=UPDATED_NOW_AND_THEN if table.name in (LEDGER, SUBSETS, REPORT) else None,
         pool=_concurrency_pool(table, declared),
         required_resource_keys={OBSERVER},
     )
@@ -110,11 +120,16 @@ def _dep(pool: Pool, table: Table, read: Table) -> dg.AssetDep:
     return dg.AssetDep(asset_key(pool, read.name), partition_mapping=dg.AllPartitionMapping() if reads_all else None)
 
 
-def _check_specs(table: Table, key: dg.AssetKey) -> list[dg.AssetCheckSpec]:
-    return [
-        dg.AssetCheckSpec(check.name, asset=key, blocking=check.is_blocking, description=check.description)
+def _check_specs(table: Table, key: dg.AssetKey, ctx: PoolContext) -> list[dg.AssetCheckSpec]:
+    """None is executed by itself: a run of the table evaluates them, of the rows that it has in hand."""
+    of_run = [
+        dg.AssetCheckSpec(
+            check.name, asset=key, blocking=check.is_blocking, description=f"{check.description} {BY_RUN}"
+        )
         for check in checks_of(table)
     ]
+    by_night = night_checks.checks_of(table, ctx)
+    return [*of_run, *(dg.AssetCheckSpec(one.name, asset=key, description=one.description) for one in by_night)]
 
 
 def _tags(table: Table, ctx: PoolContext) -> dict[str, str]:

@@ -14,6 +14,7 @@ from curation_assets.core.settings import is_bucket_url, load_settings
 from curation_assets.core.validation import build, content_of
 from curation_assets.defs.automation import backfill_sensor
 from curation_assets.defs.names import asset_key
+from curation_assets.defs.nightly import nightly_of
 from curation_assets.defs.pool import pool_definitions
 from curation_assets.defs.steps import observer_resource
 from curation_assets.sources.declaration import Pool, keep_declared, pool_at, world_pool
@@ -117,7 +118,9 @@ class CurationPool(dg.Component, dg.Model, dg.Resolvable):
 
     @classmethod
     def get_spec(cls) -> dg.ComponentTypeSpec:
-        return dg.ComponentTypeSpec(tags=["images", "captions"], produces=["asset", "asset_check", "job", "sensor"])
+        return dg.ComponentTypeSpec(
+            tags=["images", "captions"], produces=["asset", "asset_check", "job", "schedule", "sensor"]
+        )
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """The package's own assets of the pool. Raises ValueError for a declaration that does not fit."""
@@ -131,6 +134,7 @@ class CurationPool(dg.Component, dg.Model, dg.Resolvable):
         return dg.Definitions(
             assets=list(dg.map_asset_specs(functools.partial(self._shown, pool), assets)),
             jobs=defs.jobs,
+            schedules=[nightly_of(settings, pool.name)],
             sensors=[*(defs.sensors or ()), backfill_sensor(f"{pool.name}_scheduled_backfill", tables)],
             resources=_OBSERVER,
         )

@@ -4,6 +4,7 @@ import dagster as dg
 
 from curation_assets.core.settings import Settings
 from curation_assets.defs.dead_runs import HIDDEN, KILLED
+from curation_assets.defs.metadata import WRONG
 from curation_assets.defs.names import pool_and_table
 from curation_assets.operations.failure_hook import FailureHook
 
@@ -19,7 +20,7 @@ def problems_of(instance: dg.DagsterInstance, run: dg.DagsterRun) -> list[str]:
         if outcome is None or outcome.passed or outcome.severity != dg.AssetCheckSeverity.ERROR:
             continue
         _, table = pool_and_table(outcome.asset_key.path)
-        wrong = outcome.metadata.get("what is wrong")
+        wrong = outcome.metadata.get(WRONG)
         rows = wrong.records if isinstance(wrong, dg.TableMetadataValue) else []
         checks += [f"{table} of shard {row.data['where']}: {row.data['what']} ({outcome.check_name})" for row in rows]
     for record in instance.get_records_for_run(run.run_id, of_type=dg.DagsterEventType.STEP_FAILURE).records:

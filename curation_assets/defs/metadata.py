@@ -21,6 +21,7 @@ SHOWN_SHARDS = 50  # of a failed check, by name; the store has the others
 
 ROW_COUNT = "dagster/partition_row_count"  # of the table it is dagster/row_count
 SHARDS = "shards"  # of the metadata of a block: shard → content_sha256
+WRONG = "what is wrong"  # of the metadata of a failed check
 CHECKS, TOO_FEW, PASSED = "blocking checks", "too few rows", "passed"
 
 #: As methods and policies cite them (a section may follow §) → where to read them.
@@ -188,11 +189,8 @@ def check_result(ctx: PoolContext, outcome: CheckResult, result: TableResult) ->
             metadata["blocked since earlier runs"] = _first_of(sorted(blocked))
     if outcome.check.name == ENOUGH_SUCCEEDED and result.warnings:
         metadata["shards with too few rows"] = dg.MetadataValue.md("\n\n".join(result.warnings[:SHOWN_SHARDS]))
-    if wrong:
-        shown = list(wrong.items())[:SHOWN_SHARDS]
-        metadata["what is wrong"] = dg.MetadataValue.table(
-            [dg.TableRecord({"where": where, "what": sentence}) for where, sentence in shown]
-        )
+    if wrong and (is_blocking or len(wrong) > 1 or result.table.grain != "pool"):  # else its sentence is all there is
+        metadata[WRONG] = wrong_table(wrong)
     if outcome.evidence is not None:
         metadata["evidence"] = dg.MetadataValue.md(preview_of(outcome.evidence, rows=outcome.evidence.height))
     return dg.AssetCheckResult(
@@ -202,6 +200,26 @@ def check_result(ctx: PoolContext, outcome: CheckResult, result: TableResult) ->
         description=_summary(wrong, result) if wrong else None,
         metadata=metadata,
     )
+
+
+def evaluation(key: dg.AssetKey, result: dg.AssetCheckResult, *, is_blocking: bool) -> dg.AssetCheckEvaluation:
+    """The event of a result that no step returns."""
+    assert result.check_name is not None, key
+    return dg.AssetCheckEvaluation(
+        asset_key=key,
+        check_name=result.check_name,
+        passed=result.passed,
+        metadata=result.metadata,
+        severity=result.severity,
+        description=result.description,
+        blocking=is_blocking,
+    )
+
+
+def wrong_table(wrong: Mapping[str, str]) -> dg.TableMetadataValue:
+    """The first of what is wrong, by shard or other place."""
+    shown = list(wrong.items())[:SHOWN_SHARDS]
+    return dg.MetadataValue.table([dg.TableRecord({"where": where, "what": sentence}) for where, sentence in shown])
 
 
 def _summary(wrong: Mapping[str, str], result: TableResult) -> str:

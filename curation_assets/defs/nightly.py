@@ -2,15 +2,16 @@
 
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import dagster as dg
 
 from curation_assets.core.progress import LogLines, ProgressReporter
 from curation_assets.core.settings import Settings
 from curation_assets.defs.dead_runs import PID, process_tags
+from curation_assets.defs.night_checks import found_by_night
 from curation_assets.defs.old_runs import remove_old
 from curation_assets.flow.context import PoolContext
+from curation_assets.flow.graph import tables_of
 from curation_assets.operations.nightly import LOOKS, Findings, Part, look_at_declarations, look_at_weights
 
 CRON = "0 3 * * *"
@@ -18,39 +19,56 @@ SHOWN_ROWS = 50
 
 
 def nightly(settings: Settings, pool_names: Sequence[str]) -> dg.ScheduleDefinition:
-    """Job `nightly` at three: an op for each part of every pool; one that finds a problem fails and names it."""
+    """Job `nightly` at three: the parts of every pool, and what the home holds besides."""
 
-    @dg.job(
-        name="nightly",
-        executor_def=dg.in_process_executor,
-        description="Files, opt-outs, drift and freshness of every pool; then old runs, logs and reports are removed.",
-    )
-    def job() -> None:
+    def ops() -> None:
         for pool_name in pool_names:
             for part in LOOKS:
-                _look_op(f"{part.replace('-', '_')}_{pool_name}", partial(_looked, settings, pool_name, part))()
-        _look_op("declarations", lambda progress: look_at_declarations(settings))()
-        _look_op("weights", look_at_weights)()
+                _pool_op(settings, pool_name, part)()
+        _look_op("declarations", lambda context, progress: look_at_declarations(settings))()
+        _look_op("weights", lambda context, progress: look_at_weights(progress))()
         _old_op(settings)()
 
+    return _every_night("nightly", ops, "Files, opt-outs, drift and freshness of every pool; old records are removed.")
+
+
+def nightly_of(settings: Settings, pool_name: str) -> dg.ScheduleDefinition:
+    """Job `POOL_nightly` at three, for projects that load a pool as a component: the parts of that pool."""
+
+    def ops() -> None:
+        for part in LOOKS:
+            _pool_op(settings, pool_name, part)()
+
+    return _every_night(f"{pool_name}_nightly", ops, f"Files, opt-outs, drift and freshness of pool {pool_name}.")
+
+
+def _every_night(name: str, ops: Callable[[], None], description: str) -> dg.ScheduleDefinition:
+    """An op that finds a problem fails and names it; the tables that it is about have it as a check."""
     return dg.ScheduleDefinition(
-        name="nightly",
-        job=job,
+        name=name,
+        job=dg.job(name=name, executor_def=dg.in_process_executor, description=description)(ops),
         cron_schedule=CRON,
         default_status=dg.DefaultScheduleStatus.RUNNING,
-        description="Damaged files, opt-outs, drift of models, stale tables; removes what is old.",
+        description=description,
     )
 
 
-def _looked(settings: Settings, pool_name: str, part: Part, progress: ProgressReporter) -> Findings:
-    return LOOKS[part](PoolContext.open(settings, pool_name, progress=progress), progress)
+def _pool_op(settings: Settings, pool_name: str, part: Part) -> dg.OpDefinition:
+    def look(context: dg.OpExecutionContext, progress: ProgressReporter) -> Findings:
+        ctx = PoolContext.open(settings, pool_name, progress=progress)
+        found = LOOKS[part](ctx, progress)
+        for result in found_by_night(ctx, tables_of(ctx).values(), part, found):
+            context.log_event(result)  # type: ignore[arg-type]  # it takes them, too
+        return found
+
+    return _look_op(f"{part.replace('-', '_')}_{pool_name}", look)
 
 
-def _look_op(name: str, look: Callable[[ProgressReporter], Findings]) -> dg.OpDefinition:
+def _look_op(name: str, look: Callable[[dg.OpExecutionContext, ProgressReporter], Findings]) -> dg.OpDefinition:
     @dg.op(name=name)
     def look_and_tell(context: dg.OpExecutionContext) -> None:
         _tag(context)
-        found = look(LogLines(context.log.info))
+        found = look(context, LogLines(context.log.info))
         context.log.info(found.summary)
         table = dg.MetadataValue.json(found.rows[:SHOWN_ROWS])
         if found.problems:
@@ -75,4 +93,4 @@ def _old_op(settings: Settings) -> dg.OpDefinition:
 def _tag(context: dg.OpExecutionContext) -> None:
     """Name this process in the run's tags, as runs of assets do."""
     if PID not in context.run.tags:
-        context.instance.add_run_tags(context.run_id, process_tags())
+        context.instance.add_run_tags(context.run.run_id, process_tags())

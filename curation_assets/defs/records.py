@@ -73,12 +73,19 @@ def check_results(instance: dg.DagsterInstance, pool: Pool, table: str, checks: 
     passed = {}
     for name in checks:
         key = dg.AssetCheckKey(asset_key(pool, table), name)
-        for record in instance.event_log_storage.get_asset_check_execution_history(key, limit=RECENT_CHECKS):
-            event = record.event.dagster_event if record.event else None
-            if event is not None and event.event_type == dg.DagsterEventType.ASSET_CHECK_EVALUATION:
-                passed[name] = event.asset_check_evaluation_data.passed
-                break  # before it: checks that were planned by runs that failed
+        newest = newest_evaluation(instance, key)
+        if newest is not None:
+            passed[name] = newest.passed
     return passed
+
+
+def newest_evaluation(instance: dg.DagsterInstance, key: dg.AssetCheckKey) -> dg.AssetCheckEvaluation | None:
+    """The newest result of a check; None where it never ran."""
+    for record in instance.event_log_storage.get_asset_check_execution_history(key, limit=RECENT_CHECKS):
+        event = record.event.dagster_event if record.event else None
+        if event is not None and event.event_type == dg.DagsterEventType.ASSET_CHECK_EVALUATION:
+            return event.asset_check_evaluation_data
+    return None  # after it: checks that were planned by runs that failed
 
 
 def failures(instance: dg.DagsterInstance, pool: Pool, limit: int = 100) -> list[Failure]:

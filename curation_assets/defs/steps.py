@@ -17,8 +17,9 @@ from curation_assets.core.progress import LogLines, ProgressReporter
 from curation_assets.core.settings import Settings
 from curation_assets.core.stages import STAGES
 from curation_assets.defs.dead_runs import tag_run
-from curation_assets.defs.metadata import check_result, metadata_of_block, run_metadata, together
+from curation_assets.defs.metadata import check_result, evaluation, metadata_of_block, run_metadata, together
 from curation_assets.defs.names import asset_key, pool_and_table
+from curation_assets.defs.night_checks import after_a_run
 from curation_assets.defs.partitions import shards_of
 from curation_assets.defs.records import CODE_VERSION, DATA_VERSION, INPUT_VERSION, POINTER
 from curation_assets.flow.conservation import Rows
@@ -30,7 +31,7 @@ from curation_assets.flow.table import Table, TableReport
 from curation_assets.foreign.dagster_runs import add_metadata
 from curation_assets.operations.removed_shards import missing_shards
 from curation_assets.stores.lease import writing_tables
-from curation_assets.stores.shard_store import named
+from curation_assets.stores.shard_store import WHOLE, named
 
 OBSERVER = "curation_observer"  # a resource; other projects, which load pools as components, have names of their own
 NO_VERSION, NO_EVENT = "INITIAL", "NULL"  # Dagster's words for an input that has none
@@ -107,8 +108,15 @@ class Step:
         self._observer.table_done(made.result.report)
         return dg.MaterializeResult(
             data_version=_data_version(made.result),
-            check_results=[check_result(self._ctx, check, made.result) for check in made.result.checks],
+            check_results=[
+                *(check_result(self._ctx, check, made.result) for check in made.result.checks),
+                *self._by_night(table, made.result),
+            ],
         )
+
+    def _by_night(self, table: Table, result: TableResult) -> list[dg.AssetCheckResult]:
+        made = {one.shard or WHOLE for one in result.shards if one.done is not None}
+        return after_a_run(self._context.instance, self._ctx, table, made)
 
     def _blocks(self, table: Table) -> dict[str, list[str]]:
         """Partition → what the run makes of it: of a block the shards that the source has and, of what follows from
@@ -201,17 +209,9 @@ class Step:
             )
         for check in made.result.checks:
             found = check_result(self._ctx, check, made.result)
-            self._context.log_event(
-                dg.AssetCheckEvaluation(
-                    asset_key=key,
-                    check_name=check.check.name,
-                    passed=found.passed,
-                    metadata=found.metadata,
-                    severity=found.severity,
-                    description=found.description,
-                    blocking=check.check.is_blocking,
-                )
-            )
+            self._context.log_event(evaluation(key, found, is_blocking=check.check.is_blocking))
+        for found in self._by_night(table, made.result):
+            self._context.log_event(evaluation(key, found, is_blocking=False))
         for observation in _failed_partitions(key, made.blocks, made.result):
             self._context.log_event(observation)
 

@@ -21,6 +21,7 @@ from curation_assets.core.table_names import (
     NEAR_DUPLICATES,
     OVERLAPS,
     PROVENANCE,
+    REPORT,
     SAMPLES,
     SEPARATION,
     TARGETS,
@@ -116,7 +117,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         if ctx.ratings is not None:
             report_inputs += [LABELLED_SCORES, LENGTH_EVIDENCE]
     yield Table(
-        name="downstream/report",
+        name=REPORT,
         grain="pool",
         inputs=tuple(report_inputs),
         version="4",

@@ -1,13 +1,15 @@
 """What is looked at every night, pool by pool: files, opt-outs, drift of models, freshness. Each says what it found."""
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 from curation_assets.audit.index import Index, refresh_index
 from curation_assets.core.progress import ProgressReporter
 from curation_assets.core.settings import Settings
-from curation_assets.core.table_names import CANARY, SAMPLES
+from curation_assets.core.table_names import CANARY, DOWNLOADS, REGISTERED_SHARDS, SAMPLES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import sound_and_broken, tables_of
 from curation_assets.operations.opt_out_checks import can_be_checked, check_opt_outs
@@ -15,6 +17,7 @@ from curation_assets.operations.planning import REASONS, facts_of, make_plan, tr
 from curation_assets.operations.verify import Verified, verify_pool, verify_weights
 from curation_assets.stages.signals.canary import drift_now, drifted
 from curation_assets.stages.signals.options import SignalsOptions
+from curation_assets.stores.shard_store import WHOLE
 
 Part = Literal["files", "opt-outs", "drift", "freshness", "old"]
 FROZEN = "frozen: fitted on other rows; `curate refit` fits it again"
@@ -28,11 +31,29 @@ class Findings:
     summary: str
     problems: list[str] = field(default_factory=list)
     rows: list[dict[str, Any]] = field(default_factory=list)
+    wrong: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # table → shard or file → what is wrong
+
+    def to_dict(self) -> dict[str, Any]:
+        """For other programs."""
+        return {"summary": self.summary, "problems": self.problems, "rows": self.rows}
 
 
 def look_at_files(ctx: PoolContext, progress: ProgressReporter) -> Findings:
     """Every file against its recorded hash."""
-    return _of_verified(verify_pool(ctx, tables_of(ctx), progress))
+    verified = verify_pool(ctx, tables_of(ctx), progress)
+    wrong: defaultdict[str, dict[str, str]] = defaultdict(dict)
+    for damage in verified.damages:
+        for table in damage.tables or ([REGISTERED_SHARDS] if "source" in damage.kind else []):
+            wrong[table][_place_of(ctx, damage.path)] = f"{damage}; {damage.advice}"
+    return replace(_of_verified(verified), wrong=wrong)
+
+
+def _place_of(ctx: PoolContext, path: Path) -> str:
+    """The shard that a stored file is of; of a whole-pool table 'pool', of others the path."""
+    if not path.is_relative_to(ctx.store.root):
+        return str(path)
+    shard = next((part for part in path.parts if part.startswith("shard=")), None)
+    return WHOLE if shard is None else shard.removeprefix("shard=")
 
 
 def look_at_weights(progress: ProgressReporter) -> Findings:
@@ -73,6 +94,7 @@ def look_at_opt_outs(ctx: PoolContext, progress: ProgressReporter) -> Findings:
             for item in check.proposed
         ],
         [vars(item) for item in check.proposed],
+        {DOWNLOADS: {str(item): "its owner opted out after the download" for item in check.proposed}},
     )
 
 
@@ -83,11 +105,12 @@ def look_at_drift(ctx: PoolContext, progress: ProgressReporter) -> Findings:
     if ctx.store.manifest(CANARY) is None:
         return Findings(f"the canary has no scores yet; `curate run {ctx.pool.name}` makes them")
     drift = drift_now(ctx)
-    outside = drift.filter(~drift["is_within"])
+    outside, problems = drift.filter(~drift["is_within"]), drifted(ctx, drift)
     return Findings(
         f"{drift.height} statistics of {drift['method'].n_unique()} methods, {outside.height} outside their limits",
-        drifted(ctx, drift),
+        problems,
         outside.to_dicts(),
+        {CANARY: dict(zip(outside["method"] + ": " + outside["statistic"], problems, strict=True))},
     )
 
 
@@ -110,7 +133,9 @@ def look_at_freshness(ctx: PoolContext, progress: ProgressReporter) -> Findings:
     ]
     summary = f"{len(rows)} tables are stale, {len(plan.outdated_fits)} frozen ones were fitted on other rows"
     rows += [{"table": name, "stale": 1, "of": 1, "why": FROZEN} for name in plan.outdated_fits]
-    return Findings(summary, [], rows)
+    stale = {row["table"]: plan.partitions(row["table"]) for row in plan.costs.to_dicts() if row["stale"]}
+    wrong = {name: {key or WHOLE: why for key, why in parts} for name, parts in stale.items()}
+    return Findings(summary, [], rows, wrong)
 
 
 #: In the order in which they are looked at.

@@ -242,7 +242,7 @@ def test_a_run_of_the_ui_names_its_process_before_its_steps_wait(tmp_path: Path)
 
     @dg.asset(required_resource_keys={OBSERVER})
     def first(context: dg.AssetExecutionContext) -> None:
-        run = context.instance.get_run_by_id(context.run_id)
+        run = context.instance.get_run_by_id(context.run.run_id)
         assert run is not None
         seen.append(dict(run.tags))
 

@@ -127,7 +127,7 @@ def test_dg_lists_the_component_and_its_definitions(project: Path, environment: 
     shown = keys["curation/captions/filtered/subsets"]
     tags = {"domain": "captions", "pool": "captions", "stage": "filtered", "grain": "pool"}
     assert (shown["group_name"], {tag["key"]: tag["value"] for tag in shown["tags"]}) == ("captions_filtered", tags)
-    assert {job["name"] for job in listed["jobs"]} == {"captions_shards", "captions_summary"}
+    assert {job["name"] for job in listed["jobs"]} == {"captions_shards", "captions_summary", "captions_nightly"}
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from curation_assets.audit.origin import summary as lineage_summary
 from curation_assets.audit.why import explain
 from curation_assets.core.errors import EXPECTED_ERRORS
 from curation_assets.core.settings import Settings
-from curation_assets.core.table_names import SAMPLES
+from curation_assets.core.table_names import REPORT, SAMPLES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of, policy_names
 from curation_assets.flow.graph import tables_of
@@ -32,7 +32,6 @@ from curation_assets.stores.queries import Denied, select
 from curation_assets.stores.shard_store import ShardStore
 
 Answer = dict[str, Any]
-REPORT = "downstream/report"
 PAGES = ("report", "compare")
 MAX_ROWS, MAX_SECONDS = 1000, 60
 MAX_GROUPS = 50  # of a dimension of `diff`: a pool of the web has as many domains as rows
