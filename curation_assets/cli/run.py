@@ -5,7 +5,6 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
-from difflib import get_close_matches
 from typing import Annotated
 
 import polars as pl
@@ -38,7 +37,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import holds_in_words, left_out, policies_of, worths_of
 from curation_assets.flow.freshness import is_up_to_date, warnings_of
 from curation_assets.flow.frozen import frozen_notes
-from curation_assets.flow.graph import tables_of
+from curation_assets.flow.graph import tables_of, with_upstream
 from curation_assets.flow.mixtures import HAD, STATED, shares_of
 from curation_assets.flow.parallel import roles_of, warm_up
 from curation_assets.flow.table import Phase, Table, TableReport
@@ -92,7 +91,14 @@ PhaseOption = Annotated[
         "pool: only the others, likewise.",
     ),
 ]
-TableOption = Annotated[list[str] | None, typer.Option("--table", help="Only these tables, e.g. signals/icc (repeat).")]
+TableOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--table",
+        help="Only these tables, e.g. signals/icc (repeat), or a selection of Dagster's: +signals/icc with all that it "
+        "reads, signals/icc+ with all that reads it, tag:policy=icc, tag:stage=signals.",
+    ),
+]
 
 
 @command("run", "Pools")
@@ -132,6 +138,7 @@ def _run_and_show(
         Text.assemble((f"Pool {pool}", "bold"), f", profile {settings.profile.name}, under {home_name(settings.home)}")
     )
     if tables:
+        tables = _chosen(ctx, declared, tables, shards)
         _check_tables(ctx, tables, shards)
     _check_pieces(ctx, declared, tables)
     if _computes_models(ctx, declared, tables, phase):
@@ -260,19 +267,36 @@ def _sample_counts(ctx: PoolContext) -> dict[str, int]:
     return dict(ctx.store.scan(SAMPLES).group_by("status").len().collect().iter_rows())
 
 
+def _chosen(ctx: PoolContext, declared: Mapping[str, Table], wanted: list[str], shards: list[str] | None) -> list[str]:
+    """Names of the tables of --table. With --shards, of a selection those of shards alone, as without --table.
+
+    Raises what `select_tables` raises.
+    """
+    if all(name in declared for name in wanted):
+        return wanted
+    from curation_assets.defs.selection import select_tables  # Dagster takes seconds to import
+
+    chosen = select_tables(ctx.settings, ctx.pool.name, declared, wanted)
+    return [name for name in chosen if shards is None or name in wanted or declared[name].grain == "shard"]
+
+
 def _check_tables(ctx: PoolContext, names: list[str], shards: list[str] | None) -> None:
     """Warn of upstream tables that --table leaves as they are: missing, stale, or blocked by a check.
 
-    Raises ValueError for a table that the pool does not make, with the nearest names.
+    Raises ValueError where a table that one of them reads is not made at all.
     """
     declared = tables_of(ctx)
     for name in names:
-        if name not in declared:
-            near = get_close_matches(name, declared, n=3) or list(declared)
-            raise ValueError(f"pool {ctx.pool.name!r} has no table {name!r}; did you mean {', '.join(near)}?")
+        absent = [one for one in declared[name].inputs if one not in names and not ctx.store.asset_path(one).exists()]
+        if absent:
+            raise ValueError(
+                f"{name} reads {', '.join(absent)}, not made yet; `curate run {ctx.pool.name} --table +{name}` makes "
+                "what it reads first"
+            )
     keys = ctx.shards() if shards is None else shards_in(shards, ctx.shards())
-    for name in upstream_of(declared, names):
-        table = declared[name]
+    for name, table in with_upstream(declared, names).items():
+        if name in names:
+            continue
         parts = table.partitions(keys)
         blocked = ctx.store.blocked(name)
         failed = [part or WHOLE for part in parts if (part or WHOLE) in blocked]
@@ -284,7 +308,7 @@ def _check_tables(ctx: PoolContext, names: list[str], shards: list[str] | None) 
         elif not all(is_up_to_date(ctx, table, part, tables=declared) for part in parts):
             state = "is not up to date; what is stored is read"
         if state is not None:
-            warn(f"{name}, which this needs, {state}. `curate run {ctx.pool.name}` makes everything")
+            warn(f"{name}, which this needs, {state}. `--table +{names[-1]}` makes all that it reads")
 
 
 def _check_pieces(ctx: PoolContext, declared: Mapping[str, Table], names: list[str] | None) -> None:
@@ -299,17 +323,6 @@ def _check_pieces(ctx: PoolContext, declared: Mapping[str, Table], names: list[s
             warn(f"{piece.name}: {piece.advice}")
     for sentence in cautions_of(ctx):
         warn(sentence)
-
-
-def upstream_of(declared: Mapping[str, Table], names: Sequence[str]) -> list[str]:
-    """Tables that `names` read, directly or not, and that are not among them; in the order of `declared`."""
-    waiting, seen = list(names), set[str]()
-    while waiting:
-        for name in declared[waiting.pop()].inputs:
-            if name not in seen:
-                seen.add(name)
-                waiting.append(name)
-    return [name for name in declared if name in seen and name not in names]
 
 
 def _show_stages(reports: list[TableReport]) -> None:

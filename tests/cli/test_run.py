@@ -7,9 +7,12 @@ from typing import Any
 
 import polars as pl
 import pytest
+from typer.testing import CliRunner
 
+from curation_assets.cli import app
 from curation_assets.cli.run import _computes_models, _show_endings
 from curation_assets.core.settings import Settings, load_profile
+from curation_assets.defs.selection import select_tables
 from curation_assets.evaluation.subset_training import trainers_of
 from curation_assets.evaluation.training_sets import keys_of_pool
 from curation_assets.flow.context import PoolContext
@@ -49,6 +52,44 @@ def test_libraries_of_models_are_loaded_early_where_a_run_is_sure_to_need_them(
         folder.mkdir(parents=True)
         (folder / "data.parquet").touch()
     assert _computes_models(ctx, declared, names, phase) is expected
+
+
+def test_tables_are_chosen_by_dagsters_selections(tmp_path: Path) -> None:
+    settings = webdataset_pool(tmp_path, shards=1)
+    tables = tables_of(PoolContext.open(settings, "photos"))
+
+    def selected(*wanted: str) -> set[str]:
+        found = select_tables(settings, "photos", tables, wanted)
+        assert found == [name for name in tables if name in found], "inputs first"
+        return set(found)
+
+    raw = {"raw/registered_shards", "raw/downloads", "raw/samples"}
+    assert selected("raw/samples") == {"raw/samples"}
+    assert selected("+raw/samples") == raw
+    assert selected("1+raw/samples") == set(tables["raw/samples"].inputs) | {"raw/samples"}
+    assert selected("filtered/subsets+", "raw/samples") >= {"raw/samples", "filtered/subsets", "downstream/report"}
+    assert selected("tag:policy=icc") == {"filtered/icc", "filtered/icc_cut"}
+    assert selected("tag:stage=raw and tag:grain=shard") == raw | {"raw/provenance"}
+    assert selected("+raw/samples and tag:stage=raw") == raw
+    for wrong, sentence in {
+        "raw/smples": "no table 'raw/smples'; did you mean raw/samples",
+        "+icc": "no table 'icc'; did you mean signals/icc, filtered/icc",
+        "tag:policy=no": "selects no table of pool 'photos'",
+        "all of it": "neither a table of pool 'photos' nor a selection such as",
+    }.items():
+        with pytest.raises(ValueError, match=sentence):
+            selected(wrong)
+
+
+def test_what_is_not_made_yet_is_named_with_what_makes_it(tmp_path: Path) -> None:
+    settings = webdataset_pool(tmp_path, shards=1)
+    call = ["run", "photos", "--home", str(settings.home), "--table"]
+    refused = CliRunner().invoke(app, [*call, "raw/samples"])
+    assert refused.exit_code == 1
+    assert "raw/samples reads raw/registered_shards, raw/downloads, not made yet" in " ".join(refused.stderr.split())
+    assert "`curate run photos --table +raw/samples --home" in " ".join(refused.stderr.split())
+    assert CliRunner().invoke(app, [*call, "+raw/samples"]).exit_code == 0
+    assert PoolContext.open(settings, "photos").store.partitions("raw/samples") == ["photos-000000"]
 
 
 @pytest.mark.parametrize(
