@@ -46,8 +46,8 @@ def _selected(settings: Settings, pool_name: str, expression: str, named: re.Mat
             keys = dg.AssetSelection.from_string(dagsters).resolve(pool_assets(settings, pool_name))
     except dg.DagsterError as error:
         raise ValueError(
-            f"{expression!r} is neither a table of pool {pool_name!r} nor a selection such as +signals/icc (and all that "
-            f"it reads), signals/icc+ (and all that reads it), tag:stage=raw, tag:policy=icc: {first_line(error)}"
+            f"{expression!r} is neither a table of pool {pool_name!r} nor a selection such as +signals/icc (and all "
+            f"that it reads), signals/icc+ (and all that reads it), tag:stage=raw, tag:policy=icc: {first_line(error)}"
         ) from error
     if not keys:
         raise ValueError(f"{expression!r} selects no table of pool {pool_name!r}")
