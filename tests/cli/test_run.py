@@ -70,7 +70,6 @@ def test_tables_are_chosen_by_dagsters_selections(tmp_path: Path) -> None:
     assert selected("filtered/icc+", "raw/samples") >= {"raw/samples", "filtered/subsets", "filtered/ledger"}
     assert selected("tag:policy=icc") == {"filtered/icc", "filtered/icc_cut"}
     assert selected("tag:stage=raw and tag:grain=shard") == raw | {"raw/provenance"}
-    assert selected("+raw/samples and tag:stage=raw") == raw
     for wrong, sentence in {
         "raw/smples": "no table 'raw/smples'; did you mean raw/samples",
         "+icc": "no table 'icc'; did you mean signals/icc, filtered/icc",
