@@ -110,6 +110,7 @@ docs: install ## Write the pages of docs/ that are made from the code
 	$(BIN)/python docs/contributor/make_architecture.py
 	$(BIN)/python docs/contributor/make_licences.py
 	$(BIN)/python docs/contributor/make_format.py
+	$(BIN)/python -m benchmarks.papers --coverage --into docs/user/papers.md
 
 audit: install ## Ask an index of vulnerabilities about every version of requirements.lock (SECURITY.md)
 	$(UV) tool run pip-audit --strict --disable-pip --require-hashes -r requirements.lock

@@ -1,13 +1,15 @@
 """python -m benchmarks.papers: the papers' tables and figures for pools and files of one's own."""
 
 import contextlib
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from benchmarks.papers import encoders, show_tables, suite
-from curation_assets.cli.common import errors_as_sentences, json_alone
+from benchmarks.papers import encoders, gallery, good, plots, show_tables, suite
+from benchmarks.papers.coverage import coverage_lines, write_page
+from curation_assets.cli.common import errors_as_sentences, json_alone, show
 
 JSON = "benchmarks.papers.json"  # in click's context
 
@@ -30,11 +32,38 @@ app = typer.Typer(
     name="python -m benchmarks.papers",
     help="The papers' tables and figures (docs/user/papers.md), from a checkout.",
     cls=Papers,
-    no_args_is_help=True,
+    invoke_without_command=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+@app.callback()
+def papers(
+    ctx: typer.Context,
+    coverage: Annotated[
+        bool, typer.Option("--coverage", help="Every table and figure of the papers, with what fills it.")
+    ] = False,
+    into: Annotated[Path | None, typer.Option(help="With --coverage: write it into this page.")] = None,
+) -> None:
+    """The papers' tables and figures (docs/user/papers.md), from a checkout."""
+    if ctx.invoked_subcommand is not None:
+        return
+    if into is not None and not coverage:
+        raise ValueError("--into writes the coverage into a page; give --coverage, too")
+    if not coverage:
+        show(ctx.get_help())
+    elif into is not None:
+        write_page(into)
+    else:
+        for line in coverage_lines():
+            show(line)
+
+
 app.command("tables")(show_tables.tables)
+app.command("plot")(plots.plot)
+app.command("gallery")(gallery.gallery)
+app.command("good")(good.good)
 app.command("suite")(suite.suite)
 app.command("retrieval")(encoders.retrieval)
 app.command("zero-shot")(encoders.zero_shot)

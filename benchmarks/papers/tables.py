@@ -3,6 +3,7 @@
 One function per table. The printed numbers are in printed.yaml; docs/user/papers.md.
 """
 
+import collections
 import contextlib
 import functools
 import itertools
@@ -19,7 +20,7 @@ import yaml
 from benchmarks.papers.correlation import spearman_interval
 from benchmarks.papers.text_methods import CC_STAGES, RAO_METHODS, data_sets, funnel
 from curation_assets.audit.diff import iou_at
-from curation_assets.core.table_names import AGREEMENT, RATED_SCORES, table_of
+from curation_assets.core.table_names import AGREEMENT, RATED_SCORES, SAMPLES, table_of
 from curation_assets.evaluation.comparison import (
     ALL_TRAINERS,
     compare_training_sets,
@@ -28,9 +29,11 @@ from curation_assets.evaluation.comparison import (
     written_share,
 )
 from curation_assets.evaluation.drawn_sets import TrainingKey
+from curation_assets.evaluation.evaluation_set import evaluation_rows
 from curation_assets.evaluation.options import DownstreamOptions
 from curation_assets.evaluation.stored_metrics import StoredMetrics, declaration_of, read_metrics
 from curation_assets.evaluation.trainers import all_trainers
+from curation_assets.evaluation.training_sets import HELD_OUT as HELD_OUT_ROWS
 from curation_assets.evaluation.training_sets import TRAINING_SETS
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of, teacher_names
@@ -54,7 +57,13 @@ from curation_assets.stores.shard_store import MissingTableError
 
 PRINTED_FILE = Path(__file__).with_name("printed.yaml")
 HERE, PRINTED = "here", "printed"
-COUNT_COLUMNS = ("samples", "candidates", "passed")  # integers; all other numbers are shares or metrics
+COUNT_COLUMNS = (
+    "samples",
+    "candidates",
+    "passed",
+    "examples",
+    "unique_tokens",
+)  # integers; all other numbers are shares or metrics
 
 CAPTIONING = ("bleu_4", "meteor", "rouge_l", "cider", "spice", "bert_score")
 TEXT_TO_IMAGE = tuple(f"text_to_image_recall@{k}" for k in (1, 5, 10))
@@ -63,6 +72,7 @@ MAIN_METRICS = ("acc1", "mean_per_class_recall", "mean_recall@1", "text_to_image
 TOP_SHARES = (0.1, 0.2, 0.3)  # SIEVE, Table 8
 REMOVED = (0.5, 0.6, 0.7, 0.8)  # Compress & Align, Table 7
 FEWEST_SETS = 3  # of a correlation
+PAIR = ("coco", "cc")  # names of the files of ids of cc-pair
 PAIRED_DRAWS = 1000  # of captions
 #: What a policy ranks by → the part of ICC that this is.
 ICC_PARTS = {
@@ -187,6 +197,7 @@ def paper_table(name: str, sources: Sources) -> PaperTable:
     remarks = [*_of_the_pools(sources), *dict.fromkeys(sources.remarks), printed["not_comparable"]]
     if "order_by" in printed:
         remarks += _orders(ours, beside, printed["order_by"])
+    remarks += [f"Printed, and not on record here: {text}." for text in printed.get("not_on_record", ())]
     remarks += [f"Of the printed numbers: {text}" for text in printed.get("misprints", ())]
     return PaperTable(**heading, rows=tuple(_beside(ours, beside)), remarks=tuple(remarks))
 
@@ -198,7 +209,7 @@ def _orders(ours: Sequence[Row], printed: Sequence[Row], column: str) -> list[st
         theirs = {
             row.labels["training_set"]: row.cells[column].value
             for row in printed
-            if row.labels.get("evaluation_set") == evaluated
+            if row.labels.get("evaluation_set") == evaluated and row.cells[column].value is not None
         }
         for size in dict.fromkeys(row.labels["size"] for row in ours):
             mine = {
@@ -233,15 +244,22 @@ def _printed_rows(printed: Mapping[str, Any]) -> list[Row]:
     percent = set(printed.get("percent", ()))
     rows = []
     for row in printed.get("rows", ()):
-        labels = {name: value for name, value in row.items() if name in _LABELS}
-        numbers = {name: value for name, value in row.items() if name not in _LABELS}
-        cells = {name: Cell(value / 100 if name in percent else float(value)) for name, value in numbers.items()}
+        labels = {name: value for name, value in row.items() if name in LABELS}
+        numbers = {name: value for name, value in row.items() if name not in LABELS}
+        cells = {name: Cell(_as_share(value, name in percent)) for name, value in numbers.items()}
         rows.append(Row(labels, cells, PRINTED))
     return rows
 
 
-_LABELS = ("evaluation_set", "training_set", "size", "samples", "scale", "ranking", "removed", "stage", "scorer",
-           "similarity", "per_length", "rated", "n")  # fmt: skip
+def _as_share(value: float | None, is_percent: bool) -> float | None:
+    return None if value is None else value / 100 if is_percent else float(value)
+
+
+#: Columns of printed rows that say what the row is of; the others are its numbers.
+LABELS = (
+    "evaluation_set", "training_set", "size", "samples", "scale", "ranking", "removed", "stage", "split", "scorer",
+    "model", "similarity", "per_length", "rated", "n", "alpha", "captions",
+)  # fmt: skip
 
 
 def _beside(ours: Sequence[Row], printed: Sequence[Row]) -> list[Row]:
@@ -249,7 +267,9 @@ def _beside(ours: Sequence[Row], printed: Sequence[Row]) -> list[Row]:
 
     def key(row: Row) -> object:
         return next(
-            row.labels[name] for name in ("removed", "training_set", "ranking", "stage", "scorer") if name in row.labels
+            row.labels[name]
+            for name in ("removed", "training_set", "ranking", "stage", "split", "scorer")
+            if name in row.labels
         )
 
     if all(row.origin == HERE for row in (*ours, *printed)):
@@ -486,7 +506,7 @@ def sieve8(sources: Sources) -> list[Row]:
                     )
                     samples = sum(int(rows.is_kept.sum()) for rows in pool.parts())
             except MissingTableError:
-                missing.append(_lacks_values(ctx, reference))
+                missing.append(lacks_values(ctx, reference))
                 continue
             values, chance = table["iou"].to_list(), table["chance_iou"].to_list()
             of: dict[str, str | int] = {"pool": ctx.pool.name, "samples": samples}
@@ -509,7 +529,7 @@ def _iou_row(labels: Mapping[str, str | int], shares: Mapping[str, float], value
     return Row(labels, {name: Cell(v) for name, v in zip(shares, values, strict=True)})
 
 
-def _lacks_values(ctx: PoolContext, reference: str, others: Sequence[str] = ("signals.clip_score",)) -> str:
+def lacks_values(ctx: PoolContext, reference: str, others: Sequence[str] = ("signals.clip_score",)) -> str:
     """Which of the tables of a ranking, and of the others beside it, a pool lacks."""
     needed = dict.fromkeys((reference, *others))
     tables = [table_of(name) for name in needed]
@@ -525,27 +545,36 @@ def _lacks_values(ctx: PoolContext, reference: str, others: Sequence[str] = ("si
 
 def rao2(sources: Sources) -> list[Row]:
     """Spearman of the mean of every signal over a training set's samples with Score, over the training sets."""
-    if sources.comparison.is_empty():
-        sources.of_trainer(None, MAIN_METRICS)  # raises with what to set
-    scores = sources.scores
-    overall = ALL_TRAINERS if ALL_TRAINERS in scores["trainer"] else scores["trainer"][0]
-    scored = scores.filter((pl.col("trainer") == overall) & pl.col("score").is_not_null())
     rows = []
-    for part in scored.sort("size", nulls_last=True).partition_by("size", maintain_order=True):
-        size = part["size"][0]
-        means = _means_of_sets(sources, part.select("policy", "kind").rows(), size)
-        score_of = dict(part.select("policy", "score").iter_rows())
-        for measure, of_sets in means.items():
-            rho = spearman(np.array(list(of_sets.values())), np.array([score_of[name] for name in of_sets]))
-            if len(of_sets) >= FEWEST_SETS and not np.isnan(rho):
-                cell = Cell(rho, *(spearman_interval(rho, len(of_sets)) or (None, None)))
-                rows.append(Row({"measure": measure, "size": size, "training_sets": len(of_sets)}, {"spearman": cell}))
+    for (measure, size), by_set in measures_and_scores(sources).items():
+        means, scores = (np.array(side) for side in zip(*by_set.values(), strict=True))
+        rho = spearman(means, scores)
+        if not np.isnan(rho):
+            cell = Cell(rho, *(spearman_interval(rho, len(by_set)) or (None, None)))
+            rows.append(Row({"measure": measure, "size": size, "training_sets": len(by_set)}, {"spearman": cell}))
     if not rows:
         raise RowsMissingError(
             "a correlation takes three policies of one size with a Score; train more of them (option `policies`), or "
             "see `python -m benchmarks.papers tables POOL --table rao1` for what lacks"
         )
     return rows
+
+
+def measures_and_scores(sources: Sources) -> dict[tuple[str, float | None], dict[str, tuple[float, float]]]:
+    """(measure, size) → training set → (mean of the measure, Score), of three training sets at least."""
+    if sources.comparison.is_empty():
+        sources.of_trainer(None, MAIN_METRICS)  # raises with what to set
+    scores = sources.scores
+    overall = ALL_TRAINERS if ALL_TRAINERS in scores["trainer"] else scores["trainer"][0]
+    scored = scores.filter((pl.col("trainer") == overall) & pl.col("score").is_not_null())
+    found = {}
+    for part in scored.sort("size", nulls_last=True).partition_by("size", maintain_order=True):
+        size = part["size"][0]
+        score_of = dict(part.select("policy", "score").iter_rows())
+        for measure, of_sets in _means_of_sets(sources, part.select("policy", "kind").rows(), size).items():
+            if len(of_sets) >= FEWEST_SETS:
+                found[measure, size] = {name: (mean, score_of[name]) for name, mean in of_sets.items()}
+    return found
 
 
 def _means_of_sets(
@@ -600,7 +629,7 @@ def rao3(sources: Sources) -> list[Row]:
         measured = [name for name in RAO_METHODS if ctx.store.partitions(f"signals/{name}")]
         for name in RAO_METHODS:
             if name not in measured:
-                missing.append(_lacks_values(ctx, f"signals.{name}", ()))
+                missing.append(lacks_values(ctx, f"signals.{name}", ()))
         for row in data_sets(ctx, measured).iter_rows(named=True):
             labels = {"pool": ctx.pool.name, "training_set": row["data_set"], "measure": row["method"]}
             cells = {name: Cell(row[name]) for name in ("samples", "mean", "median")}
@@ -643,6 +672,73 @@ def _lacks_stages(ctx: PoolContext) -> str:
     add = [name for name in CC_STAGES.values() if name not in run]
     first = f"add {', '.join(add)} to the option `methods` in {declaration_of(ctx)}, then " if add else ""
     return f"pool {ctx.pool.name} has not all stages of Conceptual Captions: {first}`curate run {ctx.pool.name}`"
+
+
+def cc_splits(sources: Sources) -> list[Row]:
+    """Examples, distinct tokens and tokens per caption: of what models are trained on, and of the evaluation set."""
+    rows = []
+    for ctx in sources.pools:
+        held_out = None
+        if ctx.store.manifest(HELD_OUT_ROWS) is not None:
+            held_out = ctx.store.read(HELD_OUT_ROWS).select("shard", "source_row")
+        shards = ctx.store.partitions(SAMPLES)
+        rows.append(_split_row(ctx, "train", (_captions_of(ctx, shard, held_out) for shard in shards)))
+        with contextlib.suppress(MissingTableError):
+            evaluated = evaluation_rows(ctx)["captions"].explode().to_list()
+            rows.append(_split_row(ctx, "validation", [evaluated]))
+    return rows
+
+
+def _captions_of(ctx: PoolContext, shard: str, held_out: pl.DataFrame | None) -> list[str]:
+    """Captions of a shard's kept rows, without those that are held out."""
+    here = ctx.store.read(SAMPLES, shard, ["source_row", "status", "caption"]).filter(pl.col("status") == "kept")
+    if held_out is not None:
+        left_out = held_out.filter(pl.col("shard") == shard).select("source_row")
+        here = here.join(left_out, on="source_row", how="anti")
+    return here["caption"].drop_nulls().to_list()
+
+
+def _split_row(ctx: PoolContext, split: str, parts: Iterable[Sequence[str]]) -> Row:
+    words: set[str] = set()
+    lengths: collections.Counter[int] = collections.Counter()
+    for captions in parts:
+        for caption in captions:
+            tokens = caption.lower().split()
+            words.update(tokens)
+            lengths[len(tokens)] += 1
+    counts = np.repeat(list(lengths), list(lengths.values())) if lengths else np.array([np.nan])
+    cells = {
+        "examples": Cell(float(lengths.total())),
+        "unique_tokens": Cell(float(len(words))),
+        "tokens_mean": Cell(float(counts.mean())),
+        "tokens_sd": Cell(float(counts.std())),
+        "tokens_median": Cell(float(np.median(counts))),
+    }
+    return Row({"pool": ctx.pool.name, "split": split}, cells)
+
+
+def cc_pair(sources: Sources) -> list[Row]:
+    """Models trained on the files of ids coco and cc of one pool, and their paired difference."""
+    table = sources.of_trainer("captioning", CAPTIONING)
+    pair = table.filter((pl.col("kind") == "file") & pl.col("policy").is_in(PAIR))
+    if set(pair["policy"]) != set(PAIR):
+        places = ", ".join(declaration_of(ctx) for ctx in sources.pools)
+        raise RowsMissingError(
+            "a pair takes two lists of sample ids of one pool, COCO's and Conceptual Captions': set "
+            f"`downstream_subsets: {{coco: FILE.npy, cc: FILE.npy}}` under `options` in {places}, then curate run"
+        )
+    rows = _metric_rows(pair, _one_trainer("captioning", CAPTIONING))
+    cells = {}
+    for metric in CAPTIONING:
+        runs: dict[str, dict[str, dict[int, float]]] = {name: {} for name in PAIR}
+        of = sources.stored.rows.filter((pl.col("trainer") == "captioning") & (pl.col("metric") == metric))
+        for policy, pool, seed, value in of.select("policy", "pool", "seed", "value").drop_nulls().iter_rows():
+            if policy in runs:
+                runs[policy].setdefault(pool, {})[seed] = value
+        if differences := paired_differences(runs["coco"], runs["cc"]):
+            found = estimate(independent_units(differences))
+            cells[metric] = Cell(found.mean, found.low, found.high)
+    return [*rows, Row({"training_set": "coco − cc", "size": None}, cells)]
 
 
 def align7(sources: Sources) -> list[Row]:
@@ -722,5 +818,7 @@ MAKERS: Mapping[str, Maker] = {
     "rao2": rao2,
     "rao3": rao3,
     "cc-stages": cc_stages,
+    "cc-splits": cc_splits,
+    "cc-pair": cc_pair,
     "align7": align7,
 }

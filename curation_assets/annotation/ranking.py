@@ -12,6 +12,8 @@ from curation_assets.annotation.ratings_log import check_rater, is_storable
 from curation_assets.stores.atomic import write_text_atomically
 
 HEADER = ("image", "caption", "rank", "rater", "time")
+#: Of judgements of single captions: rating 1 is GOOD, 0 is BAD.
+JUDGEMENT_HEADER = ("image", "caption", "rating", "rater", "time")
 #: The four criteria of Compress & Align in the order in which they decide (formulas.md §9.1), in our words.
 CRITERIA: dict[str, str] = {
     "accuracy": "says nothing that the image contradicts, invents nothing",
@@ -43,14 +45,14 @@ def parse_order(typed: str, count: int) -> list[int]:
 class RankingLog:
     """A ranking file (`rankings.read_rankings` reads it), open for appending. What is there is kept."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, header: Sequence[str] = HEADER) -> None:
         """Raises ValueError where `path` is a file of another kind."""
         self.path = path
         if not path.exists() or path.stat().st_size == 0:
-            write_text_atomically(path, "\t".join(HEADER) + "\n")
+            write_text_atomically(path, "\t".join(header) + "\n")
         first = path.read_text(encoding="utf-8").split("\n", 1)[0]
-        if tuple(first.split("\t")) != HEADER:
-            raise ValueError(f"{path} is no ranking file: expected the header {' '.join(HEADER)}, got {first[:80]!r}")
+        if first.split("\t") != list(header):
+            raise ValueError(f"{path} is no ranking file: expected the header {' '.join(header)}, got {first[:80]!r}")
         self._drop_cut_line()
 
     def _drop_cut_line(self) -> None:

@@ -144,5 +144,44 @@ class RankingSession(Session):
             raise ValueError(f"no action {action!r}")
 
 
+class JudgingSession(Session):
+    """Pairs of an image and a caption to call GOOD or BAD."""
+
+    def __init__(self, pairs: Sequence[tuple[str, str]], rater: str, log: RankingLog) -> None:
+        """`pairs`: distinct (image, caption). Every rater sees them in an order of their own."""
+        self.log = log
+        self._pairs = {f"{image}\t{caption}": (image, caption) for image, caption in pairs}
+        judged = log.ranked_by(rater)
+        done = [f"{image}\t{caption}" for image, captions in judged.items() for caption in sorted(captions)]
+        done = [key for key in done if key in self._pairs]
+        ordered = sorted(self._pairs, key=lambda key: _order_of(key, f"judging by {rater}"))
+        super().__init__(rater, [key for key in ordered if key not in set(done)], done)
+
+    @property
+    def current(self) -> tuple[str, str] | None:
+        """The image and caption to judge now, None when all are done."""
+        return self._pairs[self._waiting[0]] if self._waiting else None
+
+    def shown(self) -> dict[str, Any]:
+        """image, caption."""
+        image, caption = self.current or (None, None)
+        return {"image": image, "caption": caption}
+
+    def act(self, action: str, content: dict[str, Any]) -> None:
+        """judge: {"image", "caption", "rating": 1 GOOD or 0 BAD}; back."""
+        if action == "judge":
+            if self.current is not None and (content.get("image"), content.get("caption")) == self.current:
+                rating = content.get("rating")
+                if rating not in (0, 1):
+                    raise ValueError(f"a judgement is 1 (GOOD) or 0 (BAD), got {rating!r}")
+                image, caption = self.current
+                self.log.append(image, [caption], [rating], self.rater)
+                self._finish()
+        elif action == "back":
+            self.go_back()
+        else:
+            raise ValueError(f"no action {action!r}")
+
+
 def _order_of(text: str, stream: str) -> float:
     return unit_interval_of(sample_id_of(None, text), stream)

@@ -45,7 +45,7 @@ class LabellingServer(ThreadingHTTPServer):
 
     def __init__(
         self,
-        kind: Literal["rating", "ranking"],
+        kind: Literal["rating", "ranking", "judging"],
         open_session: Callable[[str], Session],
         *,
         port: int = 0,

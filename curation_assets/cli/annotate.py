@@ -1,4 +1,4 @@
-"""curate annotate: draw captions, rate them for concreteness, merge ratings; gather and rank captions of images."""
+"""curate annotate: draw captions, rate them for concreteness, merge ratings; gather, rank and judge captions."""
 
 from functools import partial
 from pathlib import Path
@@ -198,15 +198,8 @@ def rank(
     By accuracy, completeness, vividness and context. The same command goes on where you stopped.
     """
     from curation_assets.annotation.ranking import RankingLog, rank_in_terminal
-    from curation_assets.stores.text_tables import read_table
 
-    table = read_table(source)
-    if not {"image", "caption"} <= set(table.columns):
-        raise ValueError(f"{source}: expected the columns image and caption, got {table.columns}")
-    groups = [
-        (str(image), group["caption"].unique(maintain_order=True).to_list())
-        for (image,), group in table.group_by("image", maintain_order=True)
-    ]
+    groups = _captions_by_image(source)
     log = RankingLog(out or source.with_suffix(".rankings.tsv"))
     if web:
         from curation_assets.annotation.web import LabellingServer, picture_of
@@ -220,6 +213,43 @@ def rank(
         notice("The images lie inside tars; --web shows them")
     done = rank_in_terminal(groups, "rater" if rater is None else rater, log, console, lambda: input("> "))
     show(f"{done} images ranked; they are in {log.path}")
+
+
+@command("annotate judge", "People")
+def judge(
+    source: Annotated[Path, typer.Argument(metavar="PAIRS", help="Table with image and caption.")],
+    rater: Annotated[str | None, typer.Option(help="Who judges; else the page requests a name.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Judgements; default PAIRS.judgements.tsv.")] = None,
+    port: Annotated[int, typer.Option(help="Port on 127.0.0.1; 0 takes a free one.")] = 8125,
+) -> None:
+    """Call pairs of image and caption GOOD or BAD on a local page.
+
+    Several raters share one file; Conceptual Captions has three. The same command goes on where you stopped.
+    """
+    from curation_assets.annotation.ranking import JUDGEMENT_HEADER, RankingLog
+    from curation_assets.annotation.session import JudgingSession
+    from curation_assets.annotation.web import LabellingServer, picture_of
+
+    groups = _captions_by_image(source)
+    pairs = [(image, caption) for image, captions in groups for caption in captions]
+    log = RankingLog(out or source.with_suffix(".judgements.tsv"), JUDGEMENT_HEADER)
+    notice(f"{len(pairs)} pairs; judgements are appended to {log.path}")
+    picture = partial(picture_of, source, {image for image, _ in groups})
+    session = partial(JudgingSession, pairs, log=log)
+    _serve(LabellingServer("judging", session, port=port, rater=rater, picture=picture))
+
+
+def _captions_by_image(source: Path) -> list[tuple[str, list[str]]]:
+    """(image, its captions) of a table, in its order. Raises ValueError without the columns image and caption."""
+    from curation_assets.stores.text_tables import read_table
+
+    table = read_table(source)
+    if not {"image", "caption"} <= set(table.columns):
+        raise ValueError(f"{source}: expected the columns image and caption, got {table.columns}")
+    return [
+        (str(image), group["caption"].unique(maintain_order=True).to_list())
+        for (image,), group in table.group_by("image", maintain_order=True)
+    ]
 
 
 def _write(table: pl.DataFrame, out: Path) -> None:

@@ -38,10 +38,9 @@ _ORDER = (
     "pool remove", "pool remove-shard", "pool word-weights", "verify", "doctor", "score", "methods", "icc explain",
     "icc train-bridge", "why", "diff", "show lineage", "show cost", "drift freeze", "drift show", "drift accept",
     "export", "release create", "release list", "release show", "release diff", "release verify", "summary",
-    "takedown add", "takedown apply", "evaluate captions", "evaluate compare",
-    "evaluate clip", "annotate sample", "annotate benchmark",
-    "annotate rate", "annotate merge", "annotate candidates", "annotate rank", "agreement scores", "agreement raters",
-    "agreement rankings", "reward train", "reward evaluate",
+    "takedown add", "takedown apply", "evaluate captions", "evaluate compare", "evaluate clip", "annotate sample",
+    "annotate benchmark", "annotate rate", "annotate merge", "annotate candidates", "annotate rank", "annotate judge",
+    "agreement scores", "agreement raters", "agreement rankings", "reward train", "reward evaluate",
 )  # fmt: skip
 
 #: Spellings of before: an option of `run` → the command that it is now.

@@ -1,4 +1,4 @@
-"""Both labelling pages in a browser, by keyboard."""
+"""The labelling pages in a browser, by keyboard."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -10,9 +10,9 @@ from typing import Literal
 import pytest
 from PIL import Image
 
-from curation_assets.annotation.ranking import RankingLog
+from curation_assets.annotation.ranking import JUDGEMENT_HEADER, RankingLog
 from curation_assets.annotation.ratings_log import RatingsLog, read_ratings
-from curation_assets.annotation.session import LabellingSession, RankingSession, Session
+from curation_assets.annotation.session import JudgingSession, LabellingSession, RankingSession, Session
 from curation_assets.annotation.web import LabellingServer, picture_of
 from curation_assets.stores.rankings import read_rankings
 from tests.support.browser import Page, open_browser
@@ -26,7 +26,7 @@ def browser(tmp_path: Path) -> Iterator[Page]:
 
 @contextmanager
 def served(
-    kind: Literal["rating", "ranking"],
+    kind: Literal["rating", "ranking", "judging"],
     session: Callable[[str], Session],
     picture: Callable[[str], bytes | None] = lambda name: None,
 ) -> Iterator[str]:
@@ -72,4 +72,21 @@ def test_captions_are_ranked_by_keys(browser: Page, tmp_path: Path) -> None:
         shown = browser.evaluate("[...document.querySelectorAll('#captions button')].length")
     (ranked,) = read_rankings(path)
     assert (ranked.image, ranked.ranks, shown) == ("0.png", (3.0, 1.0, 1.0), 0)
+    assert [error for error in browser.errors if "favicon.ico" not in error] == []
+
+
+def test_pairs_are_judged_by_keys(browser: Page, tmp_path: Path) -> None:
+    Image.new("RGB", (40, 30), "red").save(tmp_path / "0.png")
+    path = tmp_path / "judged.tsv"
+    session = partial(JudgingSession, [("0.png", "a <b>dog</b>")], log=RankingLog(path, JUDGEMENT_HEADER))
+    with served("judging", session, partial(picture_of, tmp_path / "c.tsv", {"0.png"})) as url:
+        browser.send("Page.navigate", url=url)
+        browser.wait_for("document.getElementById('picture')?.naturalWidth === 40")
+        assert browser.evaluate("document.getElementById('caption').textContent") == "a <b>dog</b>"
+        press(browser, "g")
+        browser.wait_for("document.getElementById('caption').textContent.startsWith('All done')")
+        press(browser, "ArrowLeft", "b")
+        browser.wait_for("document.getElementById('caption').textContent.startsWith('All done')")
+    lines = [line.split("\t")[:4] for line in path.read_text().splitlines()]
+    assert lines[1:] == [["0.png", "a <b>dog</b>", "1", "ann"], ["0.png", "a <b>dog</b>", "0", "ann"]]
     assert [error for error in browser.errors if "favicon.ico" not in error] == []

@@ -128,7 +128,7 @@ WRITES = {
     "mcp": (("--out",), "SKILL.md"),
     "evaluate clip": (("tars", "--scale", "tiny", "--devices", "0", "--out"), "folder"),
 }
-APPENDS = {"annotate rate", "annotate rank"}  # to files of their own kind; others are refused
+APPENDS = {"annotate rate", "annotate rank", "annotate judge"}  # to files of their own kind; others are refused
 
 
 def test_every_command_with_an_output_path_is_tried() -> None:

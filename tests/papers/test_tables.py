@@ -23,60 +23,14 @@ from benchmarks.papers.tables import (
 from benchmarks.papers.text_methods import CC_STAGES
 from curation_assets.core.settings import load_settings
 from curation_assets.flow.context import PoolContext
+from curation_assets.flow.run_table import run_with_upstream
 from curation_assets.numeric.agreement import spearman
 from curation_assets.sources.declaration import add_pool
-from tests.support.lineage_pools import OPTIONS, bring_up_to_date, jpeg, webdataset_pool, write_tar
 from tests.support.metrics import metric_rows, store_metrics
-
-SIZES = (0.5, 0.2)  # shares kept; .5 and .8 removed
 
 
 def papers(*arguments: object) -> Result:
     return CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "200"})
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two pools of 40 and 60 pictures of noise with three signals, and one of captions that has nothing."""
-    home = tmp_path_factory.mktemp("papers")
-    settings = webdataset_pool(home, name="first", shards=2, per_shard=20)
-    rows = [(f"{n:06d}", f"http://h.example/{n}.jpg", f"thing number {n}", jpeg(n)) for n in range(100, 160)]
-    write_tar(home / "more" / "000000.tar", rows)
-    add_pool(settings, "second", home / "more", options=OPTIONS)
-    (home / "captions.csv").write_text("caption\na red kite\na dog\n")
-    add_pool(settings, "texts", home / "captions.csv", columns={"url": None})
-    for name, base in (("first", 0.0), ("second", 0.1)):
-        ctx = bring_up_to_date(settings, name)
-        captions, recalls = [], []
-        for size in SIZES:
-            gains = {"random": 0.0, "clip": 0.01, "icc": 0.02, "sieve": 0.03, "reward": 0.05 + size / 10}
-            for policy, gain in gains.items():
-                of = {"size": size, "kind": "control" if policy == "random" else "policy", "n": round(40 * size)}
-                # reward − clip: .09 and .06 (mean .075) in the first pool, .01 more in the second
-                value = base + gain + (0.01 * (base > 0) if policy == "reward" else 0)
-                captions += metric_rows(policy, {"cider": [value, value + 0.02], "meteor": None}, **of)
-                recalls += metric_rows(policy, {"text_to_image_recall@1": [value / 2]}, **of)
-        store_metrics(ctx, "captioning", captions)
-        store_metrics(ctx, "retrieval", recalls)
-        store_halves(ctx)
-    return home
-
-
-def store_halves(ctx: PoolContext) -> None:
-    """What was trained on at size .5, written by hand: the best half by each signal, and all for random."""
-    samples = ctx.store.scan("raw/samples").filter(pl.col("status") == "kept").select("sample_id").collect()
-    for name, signal in (("clip", "clip_score"), ("icc", "icc"), ("sieve", "sieve"), ("random", None)):
-        chosen = samples
-        if signal is not None:
-            values = ctx.store.scan(f"signals/{signal}").select("sample_id", "value").collect().drop_nulls()
-            best = values.join(samples, on="sample_id").sort("value", descending=True)
-            chosen = best.head(int(samples.height / 2 + 0.5)).select("sample_id")
-        ctx.store.materialise(
-            "downstream/training_sets",
-            lambda chosen=chosen: chosen,
-            partition=f"{name}_at0500-000000",
-            code_version="test",
-        )
 
 
 def sources(home: Path, *pools: str) -> Sources:
@@ -94,10 +48,21 @@ def cell_of(table: PaperTable, column: str, origin: str = HERE, **labels: object
 
 
 def test_every_table_has_printed_facts_and_a_maker() -> None:
-    assert list(printed_tables()) == list(MAKERS)
+    assert set(MAKERS) <= set(printed_tables())
+    known = {
+        "title",
+        "source",
+        "not_comparable",
+        "percent",
+        "rows",
+        "misprints",
+        "order_by",
+        "not_on_record",
+        "command",
+    }
     for name, printed in printed_tables().items():
-        assert {"title", "source", "not_comparable"} <= set(printed), name
-        assert set(printed) <= {"title", "source", "not_comparable", "percent", "rows", "misprints", "order_by"}
+        assert {"title", "source", "not_comparable"} <= set(printed) <= known, name
+        assert ("command" in printed) == (name not in MAKERS), name
 
 
 def test_printed_numbers_add_up() -> None:
@@ -107,6 +72,7 @@ def test_printed_numbers_add_up() -> None:
     assert gain == pytest.approx(1.8)
     assert sieve["sieve_clip", "medium"]["average"] - sieve["clip", "medium"]["average"] == pytest.approx(2.6)
     assert sieve["sieve_clip", "large"]["average"] - sieve["clip", "large"]["average"] == pytest.approx(1.7)
+    assert {row["average"] for row in printed_tables()["sieve-encoders"]["rows"]} >= {34.03}, "SIEVE alone, everywhere"
     independent = printed_tables()["sieve8"]["rows"][2]
     for k in (10, 20, 30):
         assert independent[f"top {k} %"] == pytest.approx(100 * (k / 100) / (2 - k / 100), abs=0.005)
@@ -371,3 +337,42 @@ def test_wrong_arguments_end_with_a_sentence(home: Path) -> None:
         result = papers("tables", *arguments, "--home", home)
         assert result.exit_code == 1, arguments
         assert message in " ".join(result.stderr.split())
+
+
+def test_splits_count_examples_and_tokens(tmp_path: Path) -> None:
+    (tmp_path / "captions.csv").write_text("caption\na red Kite\na dog\nA red kite over the sea\n")
+    settings = load_settings(tmp_path, "embedded")
+    add_pool(settings, "texts", tmp_path / "captions.csv", columns={"url": None})
+    ctx = PoolContext.open(settings, "texts")
+    run_with_upstream(ctx, "raw/samples")
+    table = paper_table("cc-splits", Sources([ctx]))
+    expected = {
+        "examples": 3,
+        "unique_tokens": 7,
+        "tokens_mean": 11 / 3,
+        "tokens_sd": np.std([3, 2, 6]),
+        "tokens_median": 3,
+    }
+    for column, value in expected.items():
+        assert cell_of(table, column, split="train").value == pytest.approx(value), column
+    assert cell_of(table, "examples", PRINTED, split="train").value == 3318333
+    assert [row.origin for row in table.rows if row.labels["split"] == "train"] == [HERE, PRINTED]
+
+
+def test_a_pair_of_files_of_ids_is_compared_by_pool_and_seed(home: Path, tmp_path: Path) -> None:
+    absent = str(paper_table("cc-pair", sources(home, "first")).absent)
+    assert "downstream_subsets: {coco: FILE.npy, cc: FILE.npy}" in absent
+    shutil.copytree(home / "pools", tmp_path / "pools")
+    settings = load_settings(tmp_path, "embedded")
+    pools = []
+    for name, gain in (("first", 0.1), ("second", 0.3)):
+        ctx = PoolContext.open(settings, name)
+        rows = metric_rows("coco", {"cider": [0.4 + gain, 0.5 + gain]}, size=None, kind="file")
+        rows += metric_rows("cc", {"cider": [0.4, 0.5]}, size=None, kind="file")
+        store_metrics(ctx, "captioning", rows)
+        pools.append(ctx)
+    table = paper_table("cc-pair", Sources(pools))
+    difference = cell_of(table, "cider", training_set="coco − cc")
+    # the pool is the unit: .1 and .3, mean .2, half of the interval 12.7062 · .1414 / √2
+    assert (difference.value, difference.high) == pytest.approx((0.2, 0.2 + 12.7062 * 0.1), abs=1e-4)
+    assert cell_of(table, "cider", training_set="cc").value == pytest.approx(0.45)
