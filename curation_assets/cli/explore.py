@@ -59,8 +59,7 @@ def explore(
 ) -> None:
     """Open a pool in a viewer: thumbnails, values, verdicts, and a plane where like samples lie near.
 
-    The viewer is Embedding Atlas: `make install` brings it into a checkout, `pip install 'embedding-atlas>=0.20'` into
-    another environment. Stop with Ctrl+C.
+    The viewer is Embedding Atlas, which `pip install 'embedding-atlas>=0.20'` brings. Stop with Ctrl+C.
     """
     program = viewer_program()
     ctx = PoolContext.open(settings_from(home, profile), pool, progress=reporter_for())
@@ -99,8 +98,8 @@ def viewer_program() -> list[str]:
         command = shutil.which("embedding-atlas")
         if command is None:
             raise ViewerError(
-                "the viewer Embedding Atlas is not installed. In a checkout: make install. Elsewhere: "
-                "pip install 'embedding-atlas>=0.20', or in an environment of its own: pipx install embedding-atlas"
+                "the viewer Embedding Atlas (580 MB) is not installed: "
+                f"{sys.executable} -m pip install 'embedding-atlas>=0.20', or pipx install embedding-atlas"
             )
         python = _python_of(Path(command))
     return [python, "-c", _GUARDED_VIEWER, own_pages.__file__]

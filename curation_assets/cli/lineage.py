@@ -29,7 +29,6 @@ def lineage(
 
     Checked against Dagster's own records.
     """
-    from curation_assets.audit.openlineage_events import emit
     from curation_assets.defs.lineage import lineage_events, recorded_lineage
 
     if graph is not None:
@@ -41,7 +40,12 @@ def lineage(
         with writing_new(graph) as temporary:
             drawn = lineage_svg(recorded, {stage: position for position, stage in enumerate(STAGES)})
             temporary.write_text(drawn, encoding="utf-8")
-    sent = emit(lineage_events(ctx, recorded), openlineage) if openlineage is not None else None
+    sent = None
+    if openlineage is not None:
+        events = lineage_events(ctx, recorded)
+        from curation_assets.audit.openlineage_events import emit  # of the extra `lineage`
+
+        sent = emit(events, openlineage)
     if as_json:
         content = {"pool": recorded.pool, "target": recorded.target, "nodes": recorded.nodes.to_dicts()}
         show_json(content | {"edges": recorded.edges.to_dicts()})

@@ -21,11 +21,9 @@ from curation_assets.cli.common import (
     with_home,
 )
 from curation_assets.core.settings import DEFAULT_PROFILE, PHOTO_PROFILE, named_profile
-from curation_assets.flow.composition import sampled_composition
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.declared import policies_of, web_worths_of
 from curation_assets.flow.graph import why_broken
-from curation_assets.flow.worth import WEB, domain_in_words
+from curation_assets.flow.worth import WEB
 from curation_assets.methods import get_method
 from curation_assets.operations.removed_pools import check_unused
 from curation_assets.operations.removed_shards import remove_shards
@@ -168,8 +166,6 @@ def add(
     for method, column in SourceOptions.of(pool).given_signals.items():
         show(f"{method}: as given in {column}; no model computes it")
     _show_profile(pool)
-    if pool.image_domain == WEB:
-        _show_holdings(PoolContext.open(settings, pool.name))
     notice(f"Next: `curate run {pool.name}` (`curate ui` shows the pool by itself; dagster-webserver after a reload)")
 
 
@@ -186,20 +182,6 @@ def _show_profile(pool: Pool) -> None:
         show(f"Profile: {name}, whose models know drawn scenes only; for photographs: profile {PHOTO_PROFILE}")
     else:
         show(f"Profile: {name}")
-
-
-def _show_holdings(ctx: PoolContext) -> None:
-    """Shares of kinds of images and of languages in a few rows, and what the policies' signals are worth for these."""
-    composition = sampled_composition(ctx)
-    if composition is None:
-        show("Kinds of images and languages, and what the values are worth for them, are known after the run")
-        return
-    show(f"Holds: {composition} (of {composition.n} rows looked at; a run counts all)")
-    references = sorted({reference for policy in policies_of(ctx) for reference in policy.references})
-    worths = [worth for worth in web_worths_of(ctx, references, composition) if worth.is_measured]
-    if worths:
-        rows = [(worth.reference, str(worth)) for worth in worths]
-        show_table(("signal", "worth"), rows, left=2, title=f"What the signals are worth on {domain_in_words(WEB)}")
 
 
 def _signals(pairs: list[str]) -> dict[str, str]:

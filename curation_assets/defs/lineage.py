@@ -2,16 +2,19 @@
 
 from collections.abc import Iterable
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import dagster as dg
-from openlineage.client.event_v2 import RunEvent
 
-from curation_assets.audit.openlineage_events import FailedStep, TableFacts, events_of
 from curation_assets.audit.origin import Lineage, checked, lineage_of, lineage_of_tables
+from curation_assets.core.errors import ExpectedError, install_extra
 from curation_assets.defs.launch import prepare_instance
 from curation_assets.defs.records import check_results, failures, materialisations
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
+
+if TYPE_CHECKING:
+    from openlineage.client.event_v2 import RunEvent
 
 
 def recorded_lineage(ctx: PoolContext, table: str) -> Lineage:
@@ -21,8 +24,15 @@ def recorded_lineage(ctx: PoolContext, table: str) -> Lineage:
     return checked(lineage, materialisations(instance, ctx.pool, lineage.tables))
 
 
-def lineage_events(ctx: PoolContext, lineage: Lineage) -> list[RunEvent]:
-    """OpenLineage events of a lineage, with column lineage, check results and failed steps."""
+def lineage_events(ctx: PoolContext, lineage: Lineage) -> "list[RunEvent]":
+    """OpenLineage events of a lineage, with column lineage, check results and failed steps.
+
+    Raises ExpectedError where the extra `lineage` is not installed.
+    """
+    try:
+        from curation_assets.audit.openlineage_events import FailedStep, TableFacts, events_of
+    except ModuleNotFoundError as error:
+        raise ExpectedError(f"events of OpenLineage need {error.name}: {install_extra('lineage')}") from None
     instance = prepare_instance(ctx.settings)
     declared = tables_of(ctx)
     facts = {
@@ -42,7 +52,7 @@ def lineage_events(ctx: PoolContext, lineage: Lineage) -> list[RunEvent]:
     return events_of(lineage, ctx.store, facts=facts, failed=failed, engine_version=dg.__version__)
 
 
-def events_since(ctx: PoolContext, tables: Iterable[str], since: datetime) -> list[RunEvent]:
+def events_since(ctx: PoolContext, tables: Iterable[str], since: datetime) -> "list[RunEvent]":
     """OpenLineage events of what was computed of `tables`, or failed, at `since` or later."""
     events = lineage_events(ctx, lineage_of_tables(ctx.store, tables, pool=ctx.pool.name))
     new = {event.run.runId for event in events if datetime.fromisoformat(event.eventTime) >= since}

@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
+from curation_assets.core.errors import ExpectedError
 from curation_assets.core.progress import ProgressReporter
 from curation_assets.core.settings import Settings, working_copy
 from curation_assets.defs.launch import phase_of, run_pool
@@ -73,12 +74,14 @@ def _send_events(
     settings: Settings, pool_name: str, receiver: str, began: datetime, tables: Sequence[str] | None
 ) -> str:
     """Send what was computed since `began`; a sentence about it."""
-    from curation_assets.audit.openlineage_events import emit  # its client waits until a receiver is named
     from curation_assets.defs.lineage import events_since
 
     ctx = PoolContext.open(settings, pool_name)
     try:
-        sent = emit(events_since(ctx, tables or list(tables_of(ctx)), began), receiver)
-    except ValueError as error:
+        events = events_since(ctx, tables or list(tables_of(ctx)), began)
+        from curation_assets.audit.openlineage_events import emit  # of the extra `lineage`
+
+        sent = emit(events, receiver)
+    except (ValueError, ExpectedError) as error:
         return f"warning: {error}"
     return f"OpenLineage: {sent} events to {receiver}"

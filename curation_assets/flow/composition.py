@@ -1,24 +1,17 @@
-"""Which kinds of images and which languages a pool holds: from its tables, or from a few images before any run."""
+"""Which kinds of images and which languages a pool holds, from its tables."""
 
-import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import polars as pl
-from PIL import Image
 
-from curation_assets.core.errors import ModelUnavailableError
 from curation_assets.core.table_names import SAMPLES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.worth import ANY_KIND, ENGLISH, OTHER_LANGUAGE, Composition
-from curation_assets.methods import get_method
 from curation_assets.numeric.scripts import is_of_another_script
-from curation_assets.stores.images import ImageRejected, decode_image
 
 KINDS, LANGUAGES = "signals/image_kind", "signals/english"
-SAMPLED_ROWS = 48  # before a run; a second or two
 SHARDS_AT_ONCE = 100  # whose rows are counted together
-MAX_SAMPLE_SECONDS = 5.0  # then the rest is left out
 
 
 def composition_of(ctx: PoolContext) -> Composition | None:
@@ -58,35 +51,3 @@ def _counted(ctx: PoolContext, shards: Sequence[str], tables: Sequence[str]) -> 
         rows = rows.join(values, on=["shard", "source_row"], how="left")
         rows = rows.with_columns(language=pl.coalesce("found", "language"))
     return rows.group_by("kind", "language").len().collect()
-
-
-def sampled_composition(ctx: PoolContext) -> Composition | None:
-    """Of a few rows, evenly spaced in a few tars, before any run: where the pool has tars on this disk and runs
-    `image_kind`. None where it has not, where a model is not there, and where no row of the sample can be read.
-    """
-    run = {method.name: method for method in ctx.methods("signals")}
-    if "image_kind" not in run:
-        return None
-    language = get_method("english")
-    try:
-        engines = ctx.engines(dict.fromkeys([*run["image_kind"].roles, *language.roles]))
-    except (ModelUnavailableError, ValueError):
-        return None
-    counts: Counter[tuple[str, str]] = Counter()
-    end = time.monotonic() + MAX_SAMPLE_SECONDS
-    for image, caption in _some_rows(ctx):
-        found = run["image_kind"].function(image=[image], **{role: engines[role] for role in run["image_kind"].roles})
-        english = language.function(caption=[caption], **{role: engines[role] for role in language.roles})
-        counts[found.details["kind"][0], ENGLISH if english.value[0] == 1 else OTHER_LANGUAGE] += 1
-        if time.monotonic() > end:
-            break
-    return Composition(counts, is_sample=True) if counts else None
-
-
-def _some_rows(ctx: PoolContext) -> Iterator[tuple[Image.Image, str]]:
-    """Images with their captions; what cannot be read is left out."""
-    for read, caption in ctx.pool.source_kind.peek(ctx.pool, ctx.settings, SAMPLED_ROWS):
-        try:
-            yield decode_image(read(), ctx.pool.download.limits), caption
-        except (ImageRejected, OSError):
-            continue

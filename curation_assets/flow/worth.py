@@ -86,7 +86,6 @@ class Composition:
     """Which kinds of images with texts of which language a pool holds."""
 
     counts: Mapping[tuple[str, str], int]  # (kind of image, ANY_KIND where unknown; ENGLISH or OTHER_LANGUAGE) → rows
-    is_sample: bool = False  # a few rows, looked at before a run
 
     @property
     def n(self) -> int:
@@ -112,7 +111,7 @@ class Composition:
         counts: Counter[tuple[str, str]] = Counter()
         for (_, language), count in self.counts.items():
             counts[ANY_KIND, language] += count
-        return Composition(counts, self.is_sample)
+        return Composition(counts)
 
     def __str__(self) -> str:
         """Such as '61% photo, 39% screenshot; 93% English'."""

@@ -63,6 +63,7 @@ CACHE_OF_ANY_MODEL = Guard(
 BARE_IMG2DATASET = Guard(
     "bare_img2dataset", "img2dataset", ">=1.47,<1.48", "the first download loads wandb, pandas and torch"
 )
+RESIZING = Guard("resizing", "albumentations", ">=1.4.24,<1.5", "images that must be scaled down may fail")
 OPEN_CLIP_DATA = Guard(
     "open_clip_data", "open_clip_torch", ">=3.3,<3.4", "no model is trained with open_clip's trainer"
 )

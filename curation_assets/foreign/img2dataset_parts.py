@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from curation_assets.foreign.guards import BARE_IMG2DATASET
+from curation_assets.foreign.guards import BARE_IMG2DATASET, RESIZING
 
 _WITHOUT_INIT = ("img2dataset", "webdataset")  # packages whose modules are loaded, and not their __init__
 _ON_FIRST_USE = ("albumentations", "wandb")  # resizing takes the first; the second is for its command line alone
@@ -45,13 +45,22 @@ def _loaded() -> Img2datasetParts:
     names = [f"img2dataset.{name}" for name in Img2datasetParts._fields]
     if not BARE_IMG2DATASET.is_on():
         return Img2datasetParts(*map(importlib.import_module, names))
+    written_by = tar_writer()
     with _stand_ins():
-        tar_writer = importlib.import_module("webdataset.writer").TarWriter
-        sys.modules["webdataset"].TarWriter = tar_writer  # type: ignore[attr-defined]
+        sys.modules["webdataset"].TarWriter = written_by  # type: ignore[attr-defined]
         parts = Img2datasetParts(*map(importlib.import_module, names))
     # Its own sends standard output to nowhere as well, of all threads.
     parts.resizer.SuppressStdoutStderr = _without_standard_error
     return parts
+
+
+@functools.cache
+def tar_writer() -> Any:
+    """The class webdataset.TarWriter, without the torch that its package loads."""
+    if not BARE_IMG2DATASET.is_on():
+        return importlib.import_module("webdataset").TarWriter
+    with _stand_ins():
+        return importlib.import_module("webdataset.writer").TarWriter
 
 
 def new_resizer(image_size_px: int, encode_quality: int) -> Callable[..., tuple[Any, ...]]:
@@ -59,6 +68,7 @@ def new_resizer(image_size_px: int, encode_quality: int) -> Callable[..., tuple[
 
     A JPEG that need not be scaled keeps its bytes.
     """
+    RESIZING.is_on()  # a line in the log where another version of albumentations is installed
     resize = img2dataset_parts().resizer.Resizer(
         image_size=image_size_px,
         resize_mode="keep_ratio_largest",

@@ -127,10 +127,6 @@ class Source(ABC):
         URLs; `local` where the source brings the images along."""
         return nullcontext({})
 
-    def peek(self, pool: PoolFacts, settings: Settings, count: int) -> Iterator[tuple[Callable[[], bytes], str]]:
-        """(reader of an image's bytes, caption) of some rows, before any run; none where that would not be quick."""
-        return iter(())
-
     def describe(self, pool: PoolFacts, settings: Settings, given: Mapping[str, str | None]) -> Iterator[Note]:
         """What `pool add` has to say of a source: what was taken for what, and what could not be used. `given`: the
         columns that the user named. Raises ValueError where nothing can be used."""

@@ -7,14 +7,13 @@ import polars as pl
 import pytest
 
 from curation_assets.core.settings import load_profile, load_settings
-from curation_assets.flow import composition, worth
-from curation_assets.flow.composition import composition_of, sampled_composition
+from curation_assets.flow import worth
+from curation_assets.flow.composition import composition_of
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import left_out, policies_of, worths_of
 from curation_assets.methods import all_methods
 from curation_assets.sources.declaration import add_pool
 from lab.image_kind import KINDS
-from tests.support.lineage_pools import jpeg, write_tar
 
 ENGINES = "image_text_encoder=embedded:clip"
 
@@ -198,26 +197,6 @@ def test_kinds_and_languages_are_counted_from_the_pools_tables(tmp_path: Path) -
         ("photo", "en"): 1, ("photo", "other"): 1, ("screenshot", "other"): 1, ("unknown", "en"): 1,
     }  # fmt: skip
     assert worths_of(ctx, ["signals.clip_score"])["signals.clip_score"].endswith("not measured: 50% of the rows")
-
-
-def test_a_few_rows_are_looked_at_before_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(composition, "MAX_SAMPLE_SECONDS", 600.0)
-    settings = load_settings(tmp_path)
-    texts = ("a red cat", "рыжий кот")
-    rows = [(f"{i:06d}", f"https://example.org/{i}.jpg", texts[i % 2], jpeg(i)) for i in range(70)]
-    source = tmp_path / "source"
-    write_tar(source / "000000.tar", rows)
-    write_tar(source / "000001.tar", [("broken", "https://example.org/b.jpg", "a cat", b"no image")])
-    add_pool(settings, "tars", source)
-    holds = sampled_composition(PoolContext.open(settings, "tars"))
-    assert holds is not None
-    assert holds.is_sample
-    assert holds.n == 24, "of two tars half of the rows each, and one has none that can be read"
-    languages = dict(holds.languages())
-    assert set(languages) == {"en", "other"}
-    assert sum(languages.values()) == pytest.approx(1.0)
-    add_pool(settings, "scenes", source, profile="embedded")
-    assert sampled_composition(PoolContext.open(settings, "scenes")) is None, "its profile tells no kinds"
 
 
 def test_what_ships_was_measured_with_models_that_profiles_name() -> None:

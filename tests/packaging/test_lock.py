@@ -1,4 +1,4 @@
-"""pyproject.toml, requirements.lock and what is installed agree; the lock has hashes and no addresses."""
+"""pyproject.toml, both locks and what is installed agree; the locks have hashes and no addresses."""
 
 import importlib.metadata
 import importlib.util
@@ -22,11 +22,13 @@ from curation_assets.engines.presence import parts_of
 from tests.support.paths import REPOSITORY
 
 LOCK = (REPOSITORY / "requirements.lock").read_text()
+DEV_LOCK = (REPOSITORY / "requirements-dev.lock").read_text()  # what extras and tests add to it
+MOST_PACKAGES = 200  # of what everybody gets
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
 SHA256 = re.compile(r"--hash=sha256:[0-9a-f]{64}")
 
 
-def locked(text: str = LOCK) -> dict[str, list[tuple[Requirement, int]]]:
+def locked(text: str) -> dict[str, list[tuple[Requirement, int]]]:
     """Name → its entries (several where platforms differ): the pin and the number of hashes."""
     entries: dict[str, list[tuple[Requirement, int]]] = {}
     for line in text.replace("\\\n", " ").splitlines():
@@ -43,19 +45,16 @@ def version_of(pin: Requirement) -> str:
     return specifier.version
 
 
-LOCKED = locked()
+OF_RUNS, OF_DEVELOPERS = locked(LOCK), locked(DEV_LOCK)
+LOCKED = {**OF_RUNS, **OF_DEVELOPERS}
 EXTRAS = PROJECT["optional-dependencies"]
-#: Extras that `make lock` takes in, so that `make install` brings them.
-IN_LOCK = re.findall(r"--extra (\w+)", (REPOSITORY / "Makefile").read_text())
 OWN = [text for text in EXTRAS["dev"] if Requirement(text).name == PROJECT["name"]]  # extras that dev takes over
+IN_DEV = sorted(extra for text in OWN for extra in Requirement(text).extras)
+REGULAR = [Requirement(text) for text in PROJECT["dependencies"]]
 DECLARED = [
-    Requirement(text)
-    for text in (
-        *PROJECT["dependencies"],
-        *(text for extra in IN_LOCK if extra != "dev" for text in EXTRAS[extra]),
-        *(text for text in EXTRAS["dev"] if text not in OWN),
-        *(text for own in OWN for extra in sorted(Requirement(own).extras) for text in EXTRAS[extra]),
-    )
+    *REGULAR,
+    *(Requirement(text) for text in EXTRAS["dev"] if text not in OWN),
+    *(Requirement(text) for extra in IN_DEV for text in EXTRAS[extra]),
 ]
 
 
@@ -72,15 +71,23 @@ def here() -> dict[str, str]:
 @pytest.mark.parametrize("requirement", DECLARED, ids=lambda requirement: requirement.name)
 def test_every_declared_dependency_is_locked_at_an_allowed_version(requirement: Requirement) -> None:
     pins = LOCKED.get(canonicalize_name(requirement.name))
-    assert pins, f"{requirement} is not in requirements.lock; run make lock"
+    assert pins, f"{requirement} is in neither lock; run make lock"
     for pin, _ in pins:
         assert requirement.specifier.contains(version_of(pin)), f"{requirement} is locked at {pin}; run make lock"
 
 
-def test_make_install_brings_what_the_readme_s_commands_need() -> None:
-    assert "curate explore" in (REPOSITORY / "README.md").read_text()
-    assert {"dev", "explore"} <= set(IN_LOCK)
-    assert "embedding-atlas" in LOCKED
+def test_make_install_brings_what_a_run_needs_and_no_more() -> None:
+    """Servers for tests, Ray, Kubernetes' client and the viewer are of the second lock or of nobody's."""
+    assert len(OF_RUNS) <= MOST_PACKAGES
+    assert not OF_RUNS.keys() & OF_DEVELOPERS.keys()
+    assert {canonicalize_name(requirement.name) for requirement in REGULAR} <= OF_RUNS.keys()
+    mission = (
+        "dagster dagster-webserver torch transformers diffusers open-clip-torch sentence-transformers duckdb polars"
+    )
+    assert {*mission.split(), "img2dataset"} <= OF_RUNS.keys()
+    others = "moto cfn-lint ray kubernetes embedding-atlas litellm numba openlineage-python imagehash pytest"
+    assert set(others.split()) <= OF_DEVELOPERS.keys()
+    assert "accelerate" not in OF_RUNS
 
 
 def test_every_entry_is_one_version_with_hashes() -> None:
@@ -89,8 +96,8 @@ def test_every_entry_is_one_version_with_hashes() -> None:
 
 
 def test_the_lock_holds_no_addresses_and_no_options() -> None:
-    assert "://" not in LOCK
-    assert [line for line in LOCK.splitlines() if line.startswith(("-", "#"))] == []
+    assert "://" not in LOCK + DEV_LOCK
+    assert [line for line in (LOCK + DEV_LOCK).splitlines() if line.startswith(("-", "#"))] == []
 
 
 def test_pins_satisfy_what_the_installed_packages_require() -> None:
@@ -139,17 +146,20 @@ def test_the_lock_covers_every_supported_python() -> None:
                 )
 
 
-def _made(*arguments: str) -> str:
+def _made(*arguments: str, target: str = "install") -> str:
     """What make would run, in an environment that is not there yet."""
-    command = ["make", "--no-print-directory", "-n", "install", "VENV=/nowhere/venv", *arguments]
+    command = ["make", "--no-print-directory", "-n", target, "VENV=/nowhere/venv", *arguments]
     return subprocess.run(command, cwd=REPOSITORY, check=True, capture_output=True, text=True).stdout
 
 
 def test_without_cuda_all_else_keeps_its_hashes(tmp_path: Path) -> None:
     """`make install TORCH=cpu`: of PyTorch's index come torch and torchvision at the locked versions, nothing else."""
     default, cpu = _made(), _made("TORCH=cpu")
+    assert "make install TORCH=cpu leaves out" in default
+    assert "requirements-dev.lock" not in default + cpu
+    assert "requirements-dev.lock" in _made(target="test")
     assert "https://" not in default + cpu
-    assert "--require-hashes --compile-bytecode -r requirements.lock" in default
+    assert "--compile-bytecode --require-hashes -r requirements.lock" in default
     (made,) = [line for line in cpu.splitlines() if line.startswith("awk")]
     installs = [line for line in cpu.splitlines() if " pip install " in line and "--python" in line]
     hashed, plain, own = installs
@@ -168,7 +178,7 @@ def test_without_cuda_all_else_keeps_its_hashes(tmp_path: Path) -> None:
     with rest.open("w") as file:
         subprocess.run(["sh", "-c", made.rpartition(" > ")[0]], cwd=REPOSITORY, check=True, stdout=file)
     left = locked(rest.read_text())
-    left_out = LOCKED.keys() - left.keys()
+    left_out = OF_RUNS.keys() - left.keys()
     assert {"torch", "torchvision", "triton", "nvidia-cublas", "cuda-toolkit"} <= left_out
     assert all(name in versions or name == "triton" or name.startswith(("nvidia-", "cuda-")) for name in left_out)
     assert all(left[name] == LOCKED[name] for name in left)
@@ -189,16 +199,16 @@ def requires_of(name: str) -> list[str]:
         return []
 
 
-def test_extras_that_sentences_name_are_declared_and_come_with_the_lock() -> None:
-    """A role whose engine imports an extra's package says which; an installation by the lock has them all."""
+def test_extras_that_sentences_name_are_declared_and_come_with_the_second_lock() -> None:
+    """A role whose engine imports an extra's package says which."""
     named = [needs_of(role) for role in ROLES if needs_of(role).package]
     assert {one.extra for one in named} == {"texts", "ocr"}
     for one in named:
         assert one.package in [Requirement(text).name for text in EXTRAS[one.extra]]
-        assert one.extra in IN_LOCK
+        assert one.extra in IN_DEV
     sources = [path.read_text() for path in (REPOSITORY / "curation_assets").rglob("*.py")]
     used = {extra for text in sources for extra in re.findall(r"install_extra\(['\"](\w+)['\"]\)", text)}
-    assert {"photos", "objects", "ray", "c2pa"} <= used
+    assert {"photos", "objects", "ray", "c2pa", "lineage"} <= used
     assert used <= set(EXTRAS)
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-import webdataset as wds
 import yaml
 
 from curation_assets.flow.context import PoolContext
+from curation_assets.foreign.img2dataset_parts import tar_writer
 from curation_assets.outputs.exports.batches import (
     BATCH_SIZE,
     KEPT_OF_SUPER_BATCH,
@@ -217,7 +217,7 @@ class _Shard:
         name = f"{number:08d}"
         file = (export.folder / f"{name}.tar").open("wb")
         # A fixed time and owner: the same samples give the same bytes.
-        writer = wds.TarWriter(file, user="", group="", encoder=False, mtime=0)
+        writer = tar_writer()(file, user="", group="", encoder=False, mtime=0)
         export.samples_of[f"{name}.tar"] = 0
         return cls(export, name, file, writer, [])
 

@@ -5,13 +5,11 @@ import os
 import re
 import tarfile
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from curation_assets.core.settings import Settings
@@ -99,26 +97,6 @@ class Webdataset(Source):
     def expected_rows(self, pool: PoolFacts, settings: Settings) -> int:
         """From the tables beside the tars where all have one; else an estimate by the first tar."""
         return expected_row_count(find_tars(self.path(pool, settings)))
-
-    def peek(self, pool: PoolFacts, settings: Settings, count: int) -> Iterator[tuple[Callable[[], bytes], str]]:
-        """Evenly spaced in a few tars, of all of them by turns."""
-        source = self.path(pool, settings)
-        if object_home(source) is not None:
-            return
-        tars = find_tars(source)
-        places = sorted({round(place) for place in np.linspace(0, len(tars) - 1, PEEKED_TARS)}) if tars else []
-        chosen = []
-        for place in places:
-            try:
-                index = tar_index(tars[place])
-            except OSError:
-                continue
-            pairs = [(index, one.image, one.text) for one in members_by_key(index).values() if one.image and one.text]
-            number = min(len(pairs), count // len(places))
-            chosen += [pairs[row] for row in np.linspace(0, len(pairs) - 1, number).astype(int)] if number else []
-        for row in np.random.default_rng(0).permutation(len(chosen)):  # those looked at in time are of all tars
-            index, image, text = chosen[row]
-            yield partial(index.read, image), text_of(index, text)[0] or ""
 
     def describe(self, pool: PoolFacts, settings: Settings, given: Mapping[str, str | None]) -> Iterator[Note]:
         check_images(self.path(pool, settings))
