@@ -1,8 +1,7 @@
 """The rule of a cut on an array of values: which of them pass, which rank they have. Equal values go by position.
 
 Values are in order of sample_id, so that ties go by sample_id, lowest first. Higher is better; NaN, a sample without a
-value, has no rank and never passes. This is the package's one implementation (formulas.md §2.4, §13.6);
-outputs/report/compare.js is a port of it.
+value, has no rank and never passes. This is the package's one implementation (formulas.md §2.4, §13.6).
 """
 
 from collections.abc import Callable, Iterable, Sequence

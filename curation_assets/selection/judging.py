@@ -1,7 +1,7 @@
 """The judge: a policy's cuts of a pool, and by them the terminal state of every row. On arrays, for pools of any size.
 
 Verdict tables of shards, ledgers, plans and differences of policies are all judged here; the rule of one cut is in
-`numeric.selection`. `outputs/report/compare.js` is a port for the browser.
+`numeric.selection`.
 """
 
 import hashlib

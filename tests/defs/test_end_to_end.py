@@ -85,7 +85,7 @@ def test_report_is_one_self_contained_page(finished_pool: FinishedPool) -> None:
     ):  # fmt: skip
         assert heading in page
     compare = (finished_pool.ctx.store.folder_path("downstream/report") / "compare.html").read_text()
-    assert '"n": ' in compare
+    assert '"steps": ' in compare
     assert 'src="http' not in compare
 
 

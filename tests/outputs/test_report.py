@@ -1,8 +1,6 @@
 """What the report says of policies without values, long captions, its own words, and of one run."""
 
 import re
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -151,24 +149,3 @@ def test_bars_have_a_dot_per_run_where_there_are_several(seeds: int) -> None:
     dots = sum(len(collection.get_offsets()) for collection in axes.collections)
     assert dots == (0 if seeds == 1 else 2 * seeds)
     assert len(axes.patches) == 2
-
-
-def test_of_policies_with_one_signal_the_page_says_so_instead_of_an_empty_table(
-    ctx: PoolContext, tmp_path: Path
-) -> None:
-    browser = shutil.which("chromium")
-    if browser is None:
-        pytest.skip("chromium is not installed (Debian: apt-get install chromium)")
-    path = ctx.settings.work("texts") / "downstream" / "report" / "compare.html"
-    for pair, is_table in (("a=icc&b=sieve", False), ("a=icc&b=icc_after_clip", True)):
-        drawn = subprocess.run(
-            [
-                browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
-                f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=5000", "--dump-dom",
-                f"{path.as_uri()}#{pair}",
-            ],
-            capture_output=True, text=True, timeout=240, check=True,
-        ).stdout  # fmt: skip
-        without = drawn[drawn.index('id="without"') : drawn.index("Nearest dropped</h2>")]
-        assert ("<table" in without) == is_table
-        assert ("Neither policy has a second signal" in without) != is_table

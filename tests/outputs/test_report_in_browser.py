@@ -213,28 +213,36 @@ def test_kinds_and_what_values_are_worth_there_are_shown(
 
 
 @pytest.mark.parametrize("width", [DESKTOP, PHONE])
-def test_the_controls_change_numbers_and_pictures(
+def test_the_slider_steps_through_what_was_computed(
     page: Page, pages: dict[str, str], ctx: PoolContext, width: int, tmp_path: Path
 ) -> None:
+    """The first screen has the overlap; each step its numbers, and pictures on both sides of the cuts."""
     known = {policy.name: policy for policy in policies_of(ctx)}
     rows = PoolRows.read(ctx.store)
     page.open(f"{pages['compare']}#a=icc&b=sieve_clip", width)
+    assert page.evaluate("document.querySelector('#tiles').getBoundingClientRect().top < innerHeight")
     before = _tiles(page)
-    page.set_value("#slider", "0.5")
+    page.set_value("#step", "10")
     after = _tiles(page)
-    expected = compare(rows, known["icc"], what_if(known["sieve_clip"], fraction=0.5))
-    assert before["kept by sieve_clip"] != after["kept by sieve_clip (what if)"] == str(expected.overlap.right)
+    assert page.evaluate("document.querySelector('#share').textContent") == "50 %"
+    halves = [what_if(known[name], fraction=0.5) for name in ("icc", "sieve_clip")]
+    expected = compare(rows, *halves)
+    assert before["kept by sieve_clip"] != after["kept by sieve_clip"] == str(expected.overlap.right)
+    assert after["kept by both"] == str(expected.overlap.both)
     shown = page.evaluate(
-        "Promise.all([...document.querySelectorAll('#nearest .card')].map(async (one) => {"
-        " await one.querySelector('img')?.decode();"
-        " return [one.querySelector('small:last-child').textContent, one.children[1].textContent,"
-        " one.querySelector('img')?.naturalWidth ?? 0]; }))"
+        "Promise.all([...document.querySelectorAll('#cut > div')].map(async (side) => {"
+        " const cards = [...side.querySelectorAll('.cards')[1].children];"
+        " return Promise.all(cards.map(async (one) => { await one.querySelector('img')?.decode();"
+        " return [one.querySelector('small:last-child').textContent, one.querySelector('img')?.naturalWidth ?? 0]; }));"
+        "}))"
     )
-    wanted = expected.nearest.select("sample_id", "caption").rows()
-    assert [(sample_id, caption) for sample_id, caption, _ in shown] == wanted
-    assert all(drawn for _, _, drawn in shown)
+    for side, half in zip(shown, halves, strict=True):
+        wanted = expected.nearest.filter(policy=half.name)["sample_id"].to_list()
+        assert [sample_id for sample_id, _ in side] == wanted[: compare_page.AT_CUT]
+        assert all(drawn for _, drawn in side)
     page.set_value("#b", "icc_after_clip")
-    assert "kept by icc_after_clip (what if)" in _tiles(page)
+    assert "kept by icc_after_clip" in _tiles(page)
+    assert "--fraction 0.5" in page.evaluate("document.querySelector('#command').textContent")
     assert page.errors == []
     assert page.evaluate(TOO_WIDE) == []
     page.screenshot(tmp_path / f"controls-{width}.png")
@@ -248,24 +256,15 @@ def _tiles(page: Page) -> dict[str, str]:
     return tiles
 
 
-def test_pictures_come_nearest_to_a_cut_first_and_are_bounded(
-    ctx: PoolContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pictures_are_bounded(ctx: PoolContext, monkeypatch: pytest.MonkeyPatch) -> None:
     rows, policies = PoolRows.read(ctx.store), policies_of(ctx)
-    positions = compare_page.near_cuts(rows, policies, {})
-    assert len(set(positions)) == len(positions) <= COUNT
-    ids = rows.sample_ids.filter(rows.is_kept).to_list()
-    first = {ids[position] for position in positions[: len(policies)]}
-    for policy in policies:
-        nearest = compare(rows, policy, policies[0]).nearest.filter(policy=policy.name)
-        if nearest.height:
-            assert nearest["sample_id"][0] in first
-    whole = compare_page._pictures(ctx, rows, positions)
+    whole, few = (compare_page.compare_data(rows, policies)["samples"] for _ in range(2))
+    compare_page._add_pictures(ctx, rows, whole)
     monkeypatch.setattr(compare_page, "MAX_PICTURE_BYTES", 5000)
-    few = compare_page._pictures(ctx, rows, positions)
-    assert 0 < len(few) < len(whole)
-    assert list(few) == positions[: len(few)]
-    assert sum(len(text) for text in few.values()) <= 5000 * 4 / 3 + 4 * len(few)
+    compare_page._add_pictures(ctx, rows, few)
+    drawn = [one["picture"] for one in few.values() if "picture" in one]
+    assert 0 < len(drawn) < len([one for one in whole.values() if "picture" in one]) <= COUNT
+    assert sum(map(len, drawn)) <= 5000 * 4 / 3 + 4 * len(drawn)
 
 
 SHOWN = {
@@ -353,6 +352,12 @@ def test_pages_can_be_read_without_seeing_them(page: Page, pages: dict[str, str]
     assert page.evaluate("document.documentElement.lang") == "en"
     assert page.evaluate(STRUCTURE) == []
     assert page.evaluate(FAINT) == []
+    page.send("Emulation.setEmulatedMedia", media="", features=[{"name": "prefers-color-scheme", "value": "dark"}])
+    try:
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(17, 23, 30)"
+        assert page.evaluate(FAINT) == []
+    finally:
+        page.send("Emulation.setEmulatedMedia", media="", features=[])
     alts = [alt for alt, _ in page.evaluate(IMAGES)]
     assert [alt for alt in alts if not alt.strip()] == []
     plots = page.evaluate(

@@ -1,16 +1,17 @@
-"""The interactive page beside the report: two policies side by side, with what-ifs, computed in the browser."""
+"""The page beside the report that steps through policies in pairs: what each keeps, as it is and at 5, 10, … 95 %."""
 
 import base64
 import json
 from collections.abc import Mapping, Sequence
-from itertools import zip_longest
+from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from curation_assets.audit.diff import NEAREST_COUNT
+from curation_assets.audit.diff import Overlap, what_if
 from curation_assets.audit.recorded import cuts_in_force
 from curation_assets.audit.shifts import dimensions_of
 from curation_assets.core.plain_json import plain
@@ -18,21 +19,20 @@ from curation_assets.core.table_names import DUPLICATES, SAMPLES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import holds_in_words, policies_of, worths_of
 from curation_assets.flow.worth import domain_in_words
-from curation_assets.methods import lower_is_better
-from curation_assets.outputs.report.image_texts import MAX_LETTERS
+from curation_assets.outputs.report.image_texts import clamped
 from curation_assets.outputs.report.page import inlined, page_of
 from curation_assets.outputs.thumbnails import jpeg_thumbnail
 from curation_assets.selection.cut import PolicyCut
-from curation_assets.selection.judging import judge
-from curation_assets.selection.leave_one_out import recipe_weights
-from curation_assets.selection.left_out import remaining
-from curation_assets.selection.policy import RANDOM, Policy
-from curation_assets.selection.rows import DROPPED, FAILED, KEPT, STATES, PoolRows, Texts
+from curation_assets.selection.judging import Judged, judge
+from curation_assets.selection.policy import Policy
+from curation_assets.selection.rows import DROPPED, KEPT, STATES, PoolRows, Texts
 from curation_assets.stores.images import ImageRejected
 from curation_assets.stores.shard_store import ShardStore
 
-MAX_ROWS = 50_000  # judged samples that the page holds: about 150 B each and 8 B per signal
-CAPTION_LETTERS = 160
+MAX_ROWS = 50_000  # judged samples: each policy is judged once per step
+STEPS = (None, *(percent / 100 for percent in range(5, 100, 5)))  # None: each policy as it is
+AT_CUT = 4  # samples on each side of a cut that are shown
+GROUPS = 12  # of a dimension, the largest of the pool
 PICTURE_PX = 96  # longer side
 MAX_PICTURE_BYTES = 3 << 20  # of JPEG, a third more in the page: some 1,000 pictures
 
@@ -41,25 +41,22 @@ def write_compare_page(ctx: PoolContext, path: Path) -> None:
     """Write the page. Raises what reading the pool's signals raises."""
     judged = _kept_count(ctx.store)
     policies = policies_of(ctx)
-    cuts = cuts_in_force(ctx.store, policies)
-    worths = worths_of(ctx, sorted({reference for policy in policies for reference in policy.references}))
     data = None
     if judged <= MAX_ROWS:
         rows = PoolRows.read(ctx.store)
-        data = compare_data(rows, policies, ctx.pool.name, cuts)
-        data["pictures"] = _pictures(ctx, rows, near_cuts(rows, policies, cuts))
+        data = compare_data(rows, policies, cuts_in_force(ctx.store, policies))
+        _add_pictures(ctx, rows, data["samples"])
     page = page_of(
         Path(__file__).with_name("compare.html.jinja"),
         pool=ctx.pool.name,
+        policies=[policy.name for policy in policies],
         rows=judged,
         limit=MAX_ROWS,
-        max_letters=MAX_LETTERS,
-        worths=worths,
+        worths=worths_of(ctx, sorted({reference for policy in policies for reference in policy.references})),
         domain=domain_in_words(ctx.pool.image_domain),
         holds=holds_in_words(ctx),
-        data_pictures=0 if data is None else len(data["pictures"]),
-        data=None if data is None else inlined(json.dumps(data, ensure_ascii=False), is_json=True),
-        script=inlined((Path(__file__).parent / "compare.js").read_text(encoding="utf-8")),
+        steps=len(STEPS) - 1,
+        data=None if data is None else inlined(json.dumps(data, ensure_ascii=False, allow_nan=False), is_json=True),
     )
     path.write_text(page, encoding="utf-8")
 
@@ -71,108 +68,111 @@ def _kept_count(store: ShardStore) -> int:
     return int(kept.collect(engine="streaming").item()) - int(repeats)
 
 
+@dataclass(frozen=True)
+class _Judge:
+    """Judges policies of one pool for the page. `dimensions`: name → groups of the rows that raw kept."""
+
+    rows: PoolRows
+    dimensions: Mapping[str, Texts]
+
+    def side(self, judged: Judged, shown: set[int]) -> dict[str, Any]:
+        """What one policy keeps: kept, threshold of the last cut, share by group, samples at the cut."""
+        kept = judged.is_kept[self.rows.is_kept]
+        groups = {
+            name: [float(count) / max(int(kept.sum()), 1) for count in _counts(texts, kept)]
+            for name, texts in self.dimensions.items()
+        }
+        at_cut = {
+            STATES[state]: [self._sample(judged, row, shown) for row in nearest(judged, state)]
+            for state in (KEPT, DROPPED)
+        }
+        return {
+            "kept": int(kept.sum()),
+            "threshold": judged.cut.cuts[-1].threshold,
+            "groups": groups,
+            "at_cut": at_cut,
+        }
+
+    def _sample(self, judged: Judged, row: int, shown: set[int]) -> dict[str, Any]:
+        shown.add(row)
+        reason = judged.reason.codes[row]
+        value = float(judged.value_in(slice(row, row + 1))[0])
+        return {"row": row, "value": value, "reason": None if reason < 0 else judged.reason.words[reason]}
+
+
+def nearest(judged: Judged, state: int, count: int = AT_CUT) -> list[int]:
+    """Rows that the last cut of a policy kept or dropped by the smallest margin, the nearest first."""
+    last = judged.step == len(judged.cut.cuts) - 1
+    at = np.flatnonzero(last & (judged.verdict == state) & (judged.rank > 0))
+    by_rank = at[np.argsort(judged.rank[at], kind="stable")]
+    chosen = by_rank[:count] if state == DROPPED else by_rank[::-1][:count]
+    return [int(row) for row in chosen]
+
+
+def _counts(texts: Texts, kept: np.ndarray) -> np.ndarray:
+    """How many of the rows `kept` are of each group."""
+    return np.bincount(texts.codes[kept & (texts.codes >= 0)], minlength=len(texts.words))
+
+
 def compare_data(
-    rows: PoolRows, policies: Sequence[Policy], pool: str = "", cuts: Mapping[str, PolicyCut] | None = None
+    rows: PoolRows, policies: Sequence[Policy], cuts: Mapping[str, PolicyCut] | None = None
 ) -> dict[str, Any]:
-    """What compare.js needs, for JSON: the rows that raw kept, sorted by sample_id, with every policy's values.
+    """What the page shows, for JSON. Every number is of `selection.judging`; the page looks up and subtracts.
 
-    `cuts`: policy → its frozen cut; a policy without one is fitted in the page.
+    `steps`: each policy as it is (by its frozen cut of `cuts`, if any), then keeping 5, 10, … 95 %: `sides`, policy →
+    what it keeps, or the reason why it cannot be cut; `pairs`, "A|B" → both, IoU, IoU by chance. `samples`: row → id
+    and caption of those at a cut; `dimensions`: name → groups with their rows, the largest first.
     """
-    kept = rows.is_kept
-    facts = rows.facts(["url", "caption"]).filter(kept)
-    references = sorted({name for policy in policies for name in (policy.rank_by, *policy.references)} - {RANDOM})
-    seeds = sorted({policy.seed for policy in policies if any(step.rank_by == RANDOM for step in policy.steps)})
-    values = {reference: rows.signal(reference).values[kept] for reference in references}
-    values |= {f"{RANDOM}:{seed}": rows.signal(RANDOM, seed).values[kept] for seed in seeds}
-    return {
-        "pool": pool,
-        "n": int(kept.sum()),
-        "raw": {"dropped": int((rows.status == DROPPED).sum()), "failed": int((rows.status == FAILED).sum())},
-        "policies": [_policy(policy, rows, (cuts or {}).get(policy.name)) for policy in policies],
-        "values": {name: _packed(numbers) for name, numbers in values.items()},
-        "lower": [reference for reference in references if lower_is_better(reference)],
-        "recipes": {
-            name: {
-                "weights": recipe_weights(rows, name),
-                "scores": {score: _packed(numbers[kept]) for score, numbers in scores.items()},
-            }
-            for name in references
-            if (scores := rows.scores(name))
+    judged_rows = int(rows.is_kept.sum())
+    facts = rows.facts(["url", "caption"])
+    groups = {name: Texts.of(found) for name, found in dimensions_of(rows, facts.filter(rows.is_kept)).items()}
+    every = np.ones(judged_rows, dtype=bool)
+    largest = {name: np.argsort(-_counts(texts, every), kind="stable")[:GROUPS] for name, texts in groups.items()}
+    of_page, shown = _Judge(rows, groups), set[int]()
+    steps = []
+    for share in STEPS:
+        sides: dict[str, Any] = {}
+        found: dict[str, Judged] = {}
+        for policy in policies:
+            try:
+                changed = policy if share is None else what_if(policy, fraction=share)
+                judged = judge(changed, rows, (cuts or {}).get(policy.name) if share is None else None)
+            except ValueError as error:  # DataComp's rule on a pool without any value
+                sides[policy.name] = {"error": str(error)}
+                continue
+            sides[policy.name] = side = of_page.side(judged, shown)
+            side["groups"] = {name: [side["groups"][name][code] for code in largest[name]] for name in groups}
+            found[policy.name] = judged
+        pairs = {}
+        for left, right in combinations(found, 2):
+            overlap = Overlap.of(found[left].is_kept, found[right].is_kept)
+            reached = max(found[name].counts[0][0] for name in (left, right))
+            pairs[f"{left}|{right}"] = [overlap.both, overlap.iou, overlap.chance_iou(reached)]
+        steps.append({"share": share, "sides": sides, "pairs": pairs})
+    ids = rows.sample_ids
+    content: dict[str, Any] = {
+        "n": judged_rows,
+        "dimensions": {
+            name: [[texts.words[code], int(_counts(texts, every)[code])] for code in largest[name]]
+            for name, texts in groups.items()
         },
-        "dimensions": [_dimension(name, groups) for name, groups in dimensions_of(rows, facts).items()],
-        "ids": rows.sample_ids.filter(kept).to_list(),
-        "captions": facts["caption"].fill_null("").str.slice(0, CAPTION_LETTERS).to_list(),
+        "samples": {row: {"id": ids[row], "caption": clamped(facts["caption"][row])} for row in sorted(shown)},
     }
+    return content | {"steps": plain(steps)}
 
 
-def near_cuts(rows: PoolRows, policies: Sequence[Policy], cuts: Mapping[str, PolicyCut]) -> list[int]:
-    """Positions, among the rows that raw kept, in the order in which their pictures matter: nearest to a cut first.
-
-    Of each policy in turn: what its last cut dropped by the smallest margin, then what it kept so, further and further
-    away. Moving a cut in the page shows these next.
-    """
-    kept = np.flatnonzero(rows.is_kept)
-    place = np.full(len(rows), -1)
-    place[kept] = np.arange(len(kept))
-    orders = []
-    for policy in policies:
-        try:
-            judged = judge(policy, rows, cuts.get(policy.name))
-        except ValueError:  # DataComp's rule on a pool without any value: the page states it
-            continue
-        last = judged.step == len(judged.cut.cuts) - 1
-        sides = []
-        for verdict, is_best_first in ((DROPPED, True), (KEPT, False)):
-            at = np.flatnonzero(last & (judged.verdict == verdict))
-            by_rank = at[np.argsort(judged.rank[at], kind="stable")]
-            sides.append((by_rank if is_best_first else by_rank[::-1]).tolist())
-        dropped, passed = sides
-        orders.append([*dropped[:NEAREST_COUNT], *_alternating(dropped[NEAREST_COUNT:], passed)])
-    return [int(place[row]) for row in dict.fromkeys(_alternating(*orders))]
-
-
-def _alternating(*lists: Sequence[int]) -> list[int]:
-    """The first of each list, the second of each …; a list that is shorter ends earlier."""
-    return [one for group in zip_longest(*lists) for one in group if one is not None]
-
-
-def _pictures(ctx: PoolContext, rows: PoolRows, wanted: Sequence[int]) -> dict[int, str]:
-    """Position among the rows that raw kept → base64 of a JPEG, until MAX_PICTURE_BYTES are full."""
-    facts = rows.facts(["sample_id", "tar", "member"]).filter(rows.is_kept)
-    load_image, found, size = ctx.image_loader(few=True), {}, 0
-    for position in wanted:
-        row = facts.row(position, named=True)
-        if row["member"] is None:
+def _add_pictures(ctx: PoolContext, rows: PoolRows, samples: dict[int, dict[str, Any]]) -> None:
+    """`picture` of samples: base64 of a JPEG, until MAX_PICTURE_BYTES are full."""
+    facts = rows.facts(["sample_id", "tar", "member"])
+    load_image, size = ctx.image_loader(few=True), 0
+    for row, sample in samples.items():
+        fact = facts.row(row, named=True)
+        if fact["member"] is None:
             continue
         try:
-            data = jpeg_thumbnail(load_image(row), PICTURE_PX, quality=75)
+            data = jpeg_thumbnail(load_image(fact), PICTURE_PX, quality=75)
         except (FileNotFoundError, KeyError, ImageRejected):  # the owner's tar is missing or has changed since
             continue
         if (size := size + len(data)) > MAX_PICTURE_BYTES:
             break
-        found[position] = base64.b64encode(data).decode()
-    return found
-
-
-def _policy(policy: Policy, rows: PoolRows, cut: PolicyCut | None = None) -> dict[str, Any]:
-    cuts = None if cut is None else cut.to_dict()["cuts"]
-    content: dict[str, Any] = plain({**policy.recorded(), "cuts": cuts, **_left_out(policy, rows)})
-    return content
-
-
-def _left_out(policy: Policy, rows: PoolRows) -> dict[str, Any]:
-    """Of the rows that raw kept, those that the policy leaves out before its first cut, if any."""
-    left = remaining(policy, rows)
-    if left is rows:
-        return {}
-    codes = np.where(left.status == KEPT, -1, left.raw_reason.codes)[rows.is_kept]
-    return {"left_out": {"words": left.raw_reason.words, "codes": codes.tolist()}}
-
-
-def _packed(values: np.ndarray) -> str:
-    return base64.b64encode(values.astype("<f8").tobytes()).decode()
-
-
-def _dimension(name: str, groups: pl.Series) -> dict[str, Any]:
-    texts = Texts.of(groups)
-    return {"name": name, "words": texts.words, "codes": texts.codes.tolist()}
+        sample["picture"] = base64.b64encode(data).decode()
