@@ -42,15 +42,13 @@ def look_page(look: Look, source: str, commands: Sequence[str], more: str) -> st
         source=source,
         version=__version__,
         counts=dict(look.samples["status"].value_counts(sort=True).iter_rows()),
-        states_picture=pictures.states_bar(look.samples),
-        states_text=image_texts.states_text(look.samples),
+        notes=_notes(look, methods, without),
         signals=[(titles.get(method.name, "Also"), _section(look, method)) for method in methods],
         languages=_languages(look),
         duplicates=_duplicates(look),
         policies=[_policy(look, policy) for policy in look.policies],
         commands=commands,
         more=more,
-        without=without,
         data=inlined(json.dumps(data, ensure_ascii=False, allow_nan=False), is_json=True),
         script=script,
         digest=digest,
@@ -66,12 +64,32 @@ def _section(look: Look, method: Method) -> dict[str, Any]:
         "of": table.height,
         "missing": list(table["reason"].drop_nulls().value_counts(sort=True).iter_rows()),
         "worth": _worth(look, f"signals.{method.name}"),
-        "caution": method.caution(look.ctx.profile.roles, look.ctx.profile.methods.get(method.name, {})),
         "picture": pictures.data_uri(pictures.histogram_figure({method.name: valued}, method.unit))
-        if valued.len()
+        if valued.n_unique() > 1
         else None,
         "text": image_texts.distribution_text(method.name, valued) if valued.len() else "",
     }
+
+
+def _notes(look: Look, methods: Sequence[Method], without: int) -> list[str]:
+    """What has to be known before a conclusion, one sentence or two each."""
+    notes = [image_texts.states_text(look.samples)] if look.samples["reason"].count() else []
+    if look.urls_left:
+        notes.append(
+            "The images of these rows are addresses of servers, and none was asked: alignment, quality and "
+            "near-duplicates are known once a pool has fetched them."
+        )
+    if look.judged < look.rows:
+        notes.append(
+            f"Policies, and what takes long on a processor, are of the first {look.judged:,} rows that were drawn; "
+            "--dear-rows N takes more."
+        )
+    if without:
+        notes.append(f"{without:,} images have no picture here: they cannot be read, or the page would be too large.")
+    cautions = (
+        method.caution(look.ctx.profile.roles, look.ctx.profile.methods.get(method.name, {})) for method in methods
+    )
+    return [*notes, *filter(None, dict.fromkeys(cautions))]
 
 
 def _worth(look: Look, reference: str) -> str | None:
@@ -81,8 +99,8 @@ def _worth(look: Look, reference: str) -> str | None:
     return str(web_worth_of(reference, look.ctx.profile, None))
 
 
-def _languages(look: Look) -> tuple[str, str] | None:
-    """Picture and text of the most frequent languages."""
+def _languages(look: Look) -> tuple[str | None, str] | None:
+    """Picture, where there are several, and text of the most frequent languages."""
     if "english" not in look.values:
         return None
     counted = list(look.values["english"]["language"].drop_nulls().value_counts(sort=True).iter_rows())
@@ -93,7 +111,7 @@ def _languages(look: Look) -> tuple[str, str] | None:
         counted = [*counted[:LANGUAGES], (f"{len(others)} others", sum(number for _, number in others))]
     names, numbers = zip(*counted, strict=True)
     listed = ", ".join(f"{name} {number:,}" for name, number in counted)
-    picture = pictures.data_uri(pictures.counts_figure(names, {"captions": numbers}))
+    picture = pictures.data_uri(pictures.counts_figure(names, {"captions": numbers})) if len(names) > 1 else None
     return picture, f"Captions by language: {listed}."
 
 
@@ -141,6 +159,7 @@ def _data(look: Look) -> dict[str, Any]:
         "policies": list(look.verdicts),
         "rows": [
             {
+                "id": row["sample_id"],
                 "picture": picture,
                 "has_image": row["member"] is not None,
                 "caption": image_texts.clamped(row["caption"]),
