@@ -3,18 +3,20 @@
 import datetime
 import functools
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import dagster as dg
 
 from curation_assets.core.options import HasOptions
 from curation_assets.core.settings import Settings
-from curation_assets.core.table_names import DOWNLOADS, LEDGER, REPORT, SUBSETS
+from curation_assets.core.table_names import DOWNLOADS, LEDGER, REGISTERED_SHARDS, REPORT, SUBSETS
 from curation_assets.defs import night_checks
 from curation_assets.defs.metadata import described
 from curation_assets.defs.names import asset_key, group_of, tags_of
 from curation_assets.defs.options import DagsterOptions
 from curation_assets.defs.partitions import size_of
+from curation_assets.defs.sources import code_references, source_key
 from curation_assets.defs.steps import OBSERVER, Step
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of
@@ -92,7 +94,7 @@ def _asset_of(
 
     @dg.asset(
         key=key,
-        deps=[_dep(declared.pool, table, tables[name]) for name in table.inputs],
+        deps=_deps(declared.pool, table, tables),
         partitions_def=partitions,
         backfill_policy=None if partitions is None else _backfill_policy(settings, declared),
         group_name=group_of(declared.pool, table.stage),
@@ -112,6 +114,11 @@ def _asset_of(
         return Step(context, settings, pool_name).run(table, tables)
 
     return table_asset
+
+
+def _deps(pool: Pool, table: Table, tables: Mapping[str, Table]) -> list[dg.AssetDep]:
+    of_tables = [_dep(pool, table, tables[name]) for name in table.inputs]
+    return [dg.AssetDep(source_key(pool)), *of_tables] if table.name == REGISTERED_SHARDS else of_tables
 
 
 def _dep(pool: Pool, table: Table, read: Table) -> dg.AssetDep:
@@ -148,7 +155,7 @@ def _concurrency_pool(table: Table, ctx: PoolContext) -> str | None:
 
 
 def _declared_metadata(table: Table, ctx: PoolContext) -> dict[str, Any]:
-    metadata: dict[str, Any] = {}
+    metadata: dict[str, Any] = {"dagster/code_references": code_references(ctx, table)}
     pool_name = ctx.pool.name
     view = None  # of a folder: the catalogue has views of ledgers alone
     if not table.is_folder:

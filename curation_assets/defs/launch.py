@@ -319,6 +319,7 @@ def _run_phase(
         POOL: pool.name,
         "curation/phase": ", ".join(dict.fromkeys(table.stage for table in phase)),
         COMMAND: command_line(),
+        "dagster/max_retries": "0",  # who gave the command tries again, not the daemon
     }
     failed: list[Exception] = []
     for tags in runs:  # a bad shard harms no neighbour, in whichever stretch

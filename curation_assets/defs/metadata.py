@@ -83,9 +83,10 @@ COLUMNS = {
 
 
 def described(description: str) -> str:
-    """A table's description with links to the papers that it cites; SQL below it stays as it is."""
+    """A table's description with links to the papers that it cites; SQL below it is folded."""
     text, fence, script = description.partition("\n\n```")
-    return CITED.sub(lambda cited: f"[{cited[0]}]({PAPERS[cited[1]]})", text) + fence + script
+    linked = CITED.sub(lambda cited: f"[{cited[0]}]({PAPERS[cited[1]]})", text)
+    return f"{linked}\n\n<details><summary>SQL</summary>{fence}{script}\n\n</details>" if fence else linked
 
 
 def column_schema(frame: Rows) -> dg.TableSchema:

@@ -84,8 +84,8 @@ def test_every_asset_has_code_version_group_and_blocking_check(settings: Setting
     graph = build_definitions(settings).resolve_asset_graph()
     for key in graph.get_all_asset_keys():
         node = graph.get(key)
-        if not node.is_materializable:  # releases: events record them, no run makes them
-            assert key.path[1:] in (["releases"], ["releases", "summary"])
+        if not node.is_materializable:  # no run makes them
+            assert key.path[1:] in (["source"], ["releases"], ["releases", "summary"])
             continue
         assert node.code_version, key
         assert node.group_name == f"tiny_{key.path[1]}", key
@@ -106,6 +106,28 @@ def test_tables_are_selected_by_their_tags(settings: Settings) -> None:
     assert selected("tag:pool=tiny") & selected("tag:policy=icc") == {"tiny/filtered/icc", "tiny/filtered/icc_cut"}
     assert selected("tag:stage=raw") & selected("tag:grain=pool") == {"tiny/raw/lookup", "others/raw/lookup"}
     assert selected("group:others_signals") <= selected("tag:pool=others")
+
+
+def test_lineage_begins_at_the_source_and_assets_open_their_code(settings: Settings) -> None:
+    add_pool_of_captions(settings, "others")
+    graph = build_definitions(settings).resolve_asset_graph()
+    source = dg.AssetKey(["others", "source"])
+    assert graph.get(source).metadata["dagster/uri"] == (settings.home / "others.csv").absolute().as_uri()
+    assert graph.get(dg.AssetKey(["others", "raw", "registered_shards"])).parent_keys == {source}
+    assert "dagster/uri" not in graph.get(dg.AssetKey(["tiny", "source"])).metadata, "a drawn world lies nowhere"
+
+    def files(*path: str) -> list[str]:
+        value = graph.get(dg.AssetKey(["tiny", *path])).metadata["dagster/code_references"]
+        assert isinstance(value, dg.CodeReferencesMetadataValue)
+        found = [Path(one.file_path) for one in value.code_references if isinstance(one, dg.LocalFileCodeReference)]
+        assert all(path.is_file() for path in found)
+        return ["/".join(path.parts[-2:]) for path in found]
+
+    assert files("signals", "icc") == ["methods/icc.py", "signals/tables.py"]
+    assert files("fused", "sieve_clip") == ["fused/sieve_clip.sql", "fused/tables.py"]
+    assert files("raw", "samples") == ["raw/tables.py"]
+    folded = str(graph.get(dg.AssetKey(["tiny", "fused", "sieve_clip"])).description)
+    assert folded.index("<details>") < folded.index("```sql") < folded.index("</details>")
 
 
 def test_an_import_of_the_code_location_does_nothing(tmp_path: Path) -> None:

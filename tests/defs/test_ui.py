@@ -37,7 +37,7 @@ def test_webserver_shows_every_asset_with_its_partitions(webserver: str, finishe
     )["assetNodes"]
     shown = {"/".join(node["assetKey"]["path"][1:]): node for node in nodes if node["assetKey"]["path"][0] == "tiny"}
     declared = tables_of(finished_pool.ctx)
-    assert set(shown) == {*declared, "releases", "releases/summary"}
+    assert set(shown) == {*declared, "source", "releases", "releases/summary"}
     for name, table in declared.items():
         assert shown[name]["isPartitioned"] == (table.grain != "pool")
         if table.grain != "pool":

@@ -177,7 +177,7 @@ def _signal_table(ctx: PoolContext, method: Method) -> Table:
         needs=Needs(roles=method.roles, core=True),
         continues=SAMPLES,
         shown=Shown(
-            kinds=("torch", "polars"),
+            kinds=("torch", "polars") if method.roles else ("polars",),
             column_lineage={
                 "sample_id": [(SAMPLES, "sample_id")],
                 "source_row": [(SAMPLES, "source_row")],
