@@ -13,6 +13,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.table import Grain
 from curation_assets.foreign.dagster_runs import AssetJob
+from curation_assets.operations.removed_shards import missing_shards
 from curation_assets.sources.declaration import declaration_sha256
 
 KEYS_PER_REQUEST = 1_000  # Dagster slows down on larger requests
@@ -34,7 +35,7 @@ def shard_sensor(settings: Settings, pool_name: str) -> dg.SensorDefinition:
         known = set(context.instance.get_dynamic_partitions(pool_name))
         ctx = PoolContext.open(settings, pool_name)
         shards = ctx.shards()
-        new, old = new_and_old(known, shards, size := size_of(ctx))
+        new, old = new_and_old(known, [*shards, *missing_shards(ctx, shards)], size := size_of(ctx))
         if not (new or old):
             due = "" if is_loaded(settings, pool_name, loaded) else f"; {reload_due(pool_name)}"
             in_blocks = "" if size == 1 else f", in {len(known)} partitions of up to {size}"

@@ -16,7 +16,7 @@ from curation_assets.core.errors import EXPECTED_ERRORS, ExpectedError
 from curation_assets.core.progress import ProgressReporter
 from curation_assets.core.settings import Settings, resource_path
 from curation_assets.core.stages import STAGES
-from curation_assets.defs.assets import pool_assets
+from curation_assets.defs.assets import partitions_definition, pool_assets
 from curation_assets.defs.dead_runs import free_dead_runs, free_own_runs, process_tags, watched
 from curation_assets.defs.event_log import write_events_in_batches
 from curation_assets.defs.failures import COMMAND, POOL
@@ -256,16 +256,31 @@ def _up_to_date(
             continue
         key = asset_key(ctx.pool, table.name)
         parts = parts_of[table.name]
-        if table.grain == "pool":
-            is_known = instance.get_latest_materialization_event(key) is not None
-        else:
-            wanted = [part for part in parts if part is not None]
-            if table.grain == "shard":
-                wanted = partitions_of_shards(wanted, size_of(ctx))
-            is_known = instance.get_materialized_partitions(key).issuperset(wanted)
-        if is_known and _is_made(ctx, table, parts, declared):
+        wanted = [part for part in parts if part is not None]
+        if table.grain == "shard":
+            wanted = partitions_of_shards(wanted, size_of(ctx))
+        is_shown = _is_shown_as_made(instance, key, partitions_definition(ctx.pool.name, table), wanted)
+        if is_shown and _is_made(ctx, table, parts, declared):
             up_to_date.add(table.name)
     return up_to_date
+
+
+def _is_shown_as_made(
+    instance: dg.DagsterInstance, key: dg.AssetKey, partitions: dg.PartitionsDefinition | None, wanted: Sequence[str]
+) -> bool:
+    """Whether the UI shows an asset, or these partitions of it, as made, and not as what failed since."""
+    if partitions is None:
+        records = instance.get_asset_records([key])
+        entry = records[0].asset_entry if records else None
+        made = entry.last_materialization_record if entry else None
+        if entry is None or made is None:
+            return False
+        last = instance.get_run_by_id(entry.last_run_id) if entry.last_run_id not in (None, made.run_id) else None
+        return last is None or last.status != dg.DagsterRunStatus.FAILURE
+    if not instance.get_materialized_partitions(key).issuperset(wanted):
+        return False
+    statuses = instance.get_status_by_partition(key, wanted, partitions) or {}
+    return not any(status and status.value == "FAILED" for status in statuses.values())
 
 
 def _report_of_up_to_date(ctx: PoolContext, table: Table, parts: Sequence[str | None]) -> TableReport:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 import dagster as dg
 
 from curation_assets.core.options import HasOptions
-from curation_assets.core.settings import SHARD_KEY, check_shard_key, shard_key, shard_number
+from curation_assets.core.settings import check_shard_key, shard_key, shard_number
 from curation_assets.defs.options import DagsterOptions
 from curation_assets.flow.context import PoolContext
 from curation_assets.operations.removed_shards import missing_shards
@@ -54,16 +54,14 @@ def shards_of(partitions: Iterable[str], present: Callable[[], Collection[str]])
 
 
 def new_and_old(known: Collection[str], shards: Iterable[str], size: int) -> tuple[list[str], list[str]]:
-    """Partitions of `shards` that are not yet `known`, and known ones that are of another size than is declared now."""
-    new = [key for key in partitions_of_shards(shards, size) if key not in known]
-    firsts = {key: key.partition(RANGE)[0] for key in known}  # a key that a person added by hand may be anything
-    return new, [
-        key for key, first in firsts.items() if SHARD_KEY.fullmatch(first) and partition_of(first, size) != key
-    ]
+    """Partitions of `shards` that are not yet `known`, and known ones that hold none of them."""
+    wanted = partitions_of_shards(shards, size)
+    return [key for key in wanted if key not in known], sorted(set(known).difference(wanted))
 
 
 def register(instance: dg.DagsterInstance, ctx: PoolContext, shards: Iterable[str]) -> None:
-    """Have Dagster list the partitions of all shards, in order; those of another size go, and their events stay."""
+    """Have Dagster list the partitions of all shards, in order, and no others: those of another size, or added by hand,
+    go, and their events stay."""
     known = set(instance.get_dynamic_partitions(ctx.pool.name))
     new, old = new_and_old(known, shards, size_of(ctx))
     for key in old:

@@ -83,7 +83,7 @@ def materialise_shards(
             of_round = shards[start : start + SHARDS_PER_ROUND]
             yield from _counted(_in_threads(ctx, table, of_round, tables, table.needs.at_once), advance)
         return
-    stale = [shard for shard in shards if not is_up_to_date(ctx, table, shard, tables=tables)]
+    stale = _stale(ctx, table, shards, tables)
     # hashes of images run no model, but take along the tables of the same images that do
     runs_models = bool(table.needs.roles) or table.needs.core or isinstance(table.compute, OfImages)
     # a worker that owns a GPU takes a single shard too, or this process would load the same models beside it
@@ -104,6 +104,22 @@ def materialise_shards(
         finally:
             for job in jobs:  # stopped in a process that lives on: what no worker has begun yet (Ray's tasks go on)
                 job.cancel()
+
+
+def _stale(ctx: PoolContext, table: Table, shards: Sequence[str], tables: Mapping[str, Table]) -> list[str]:
+    """Shards that are not up to date, or of which that cannot be said: such as a shard that the source has not, whose
+    own turn says so. Raises what all of them raise: then it is of no shard."""
+    stale, errors = [], []
+    for shard in shards:
+        try:
+            if is_up_to_date(ctx, table, shard, tables=tables):
+                continue
+        except Exception as error:
+            errors.append(error)
+        stale.append(shard)
+    if errors and len(errors) == len(shards):
+        raise errors[0]
+    return stale
 
 
 def _counted(outcomes: Iterable[tuple[str, Outcome]], advance: Advance) -> Iterator[tuple[str, Outcome]]:

@@ -27,7 +27,7 @@ from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.external_sort import ExternalSort
 from curation_assets.stores.file_hash import FileState
 from curation_assets.stores.frame_file import FrameFile, in_batches
-from curation_assets.stores.parquet import parquet_schema, read_parquet
+from curation_assets.stores.parquet import UNREADABLE, parquet_schema, read_parquet
 from curation_assets.stores.samples import are_usable, without_denied
 from curation_assets.stores.temporary import temporary_path
 
@@ -49,23 +49,39 @@ class Split:
     def part(self, shard: str) -> pl.DataFrame:
         """Rows of one shard: sample_id, source_row, url, caption, is_duplicate, source_reason, and what else was read.
 
-        Raises ValueError for no such shard.
+        Raises ValueError for no such shard, and for a damaged file.
         """
         if shard not in self.rows:
             raise ValueError(f"no shard {shard!r}; the source has {len(self.rows)}: {sorted(self.rows)[:5]} …")
-        frame = read_parquet(self.folder / f"{shard}.parquet")
+        with self._naming_damage(shard) as path:
+            frame = read_parquet(path)
         if frame_sha256(frame) != self.content_sha256[shard]:
-            raise ValueError(f"{self.folder / shard}.parquet is damaged; delete {self.folder}, it will be made again")
+            raise self._damaged(shard)
         if "source_reason" not in frame.columns:
             frame = frame.with_columns(source_reason=pl.lit(None, pl.String))
         return frame
 
     def columns(self, *names: str) -> Iterator[pl.DataFrame]:
-        """Some columns of each shard that has them, in turn."""
+        """Some columns of each shard that has them, in turn. Raises ValueError for a damaged file."""
         for shard in sorted(self.rows):
-            path = self.folder / f"{shard}.parquet"
-            if set(names) <= set(parquet_schema(path)):
-                yield read_parquet(path, columns=names)
+            with self._naming_damage(shard) as path:
+                frame = read_parquet(path, columns=names) if set(names) <= set(parquet_schema(path)) else None
+            if frame is not None:
+                yield frame
+
+    @contextmanager
+    def _naming_damage(self, shard: str) -> Iterator[Path]:
+        try:
+            yield self.folder / f"{shard}.parquet"
+        except UNREADABLE as error:
+            raise self._damaged(shard) from error
+
+    def _damaged(self, shard: str) -> ValueError:
+        path = self.folder / f"{shard}.parquet"
+        return ValueError(
+            f"{path}, a part of the source, is damaged or absent; delete {self.folder}, or `curate verify --repair`: "
+            "the source is cut again"
+        )
 
 
 def read_split(folder: Path) -> Split:

@@ -1,5 +1,6 @@
 """A source cut into shards part by part: ids, numbers and repeats as a twin that holds all rows finds them."""
 
+import random
 import tempfile
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from curation_assets.numeric.identity import sample_id_of
 from curation_assets.sources import split as split_module
 from curation_assets.sources.split import Split, read_split, split_once
 from curation_assets.stores.caption_text import is_blank
+from tests.torture.faults.bit_flips import flip_bit
 
 UIDS = st.sampled_from([None, "0" * 32, "f" * 32, "F" * 32, "f" * 31, "f" * 32 + "\n"])
 URLS = st.sampled_from([None, "", "http://a.example/1", "http://a.example/2"])
@@ -87,6 +89,21 @@ def test_a_damaged_split_is_seen_and_made_again(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="is absent or damaged"):
         read_split(file.parent)
     assert list(small_split(tmp_path).rows) == ["p-000000", "p-000001", "p-000002"]
+
+
+@pytest.mark.parametrize("damage", ["a flipped bit", "no Parquet", "absent"])
+def test_a_damaged_part_is_named_with_what_to_do(tmp_path: Path, damage: str) -> None:
+    made = small_split(tmp_path)
+    path = made.folder / "p-000001.parquet"
+    if damage == "a flipped bit":
+        flip_bit(path, random.Random(3))
+    else:
+        path.write_bytes(b"x") if damage == "no Parquet" else path.unlink()
+    with pytest.raises(
+        ValueError, match=r"p-000001\.parquet, a part of the source, is damaged or absent; delete .*--repair"
+    ):
+        made.part("p-000001")
+    assert made.part("p-000000").height == 1
 
 
 def test_a_source_that_cannot_be_read_leaves_nothing(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from curation_assets.sources.options import SourceOptions, given_columns
 from curation_assets.stages.signals.given_columns import read_given_values
 from curation_assets.stores.file_hash import file_sha256
 
-NOT_GIVEN = "not_given"
+NOT_GIVEN, NOT_FINITE = "not_given", "given_not_finite"
 
 
 def given_source(ctx: PoolContext, method: str) -> tuple[Path | None, str] | None:
@@ -50,8 +50,8 @@ def given_config(ctx: PoolContext, method: str) -> dict[str, Any]:
 def given_values(ctx: PoolContext, method: Method, shard: str) -> pl.DataFrame:
     """The method's table from given values: sample_id, source_row, value, reason, details (null).
 
-    A sample without a value, or with NaN, has the reason `not_given`. Raises ValueError for values that cannot be in
-    the method's unit.
+    A sample without a value, or with NaN, has the reason `not_given`, one with ±inf `given_not_finite`. Raises
+    ValueError for values that cannot be in the method's unit.
     """
     samples = ctx.store.read(SAMPLES, shard)
     file, column = given_source(ctx, method.name) or (None, method.name)
@@ -59,10 +59,13 @@ def given_values(ctx: PoolContext, method: Method, shard: str) -> pl.DataFrame:
         values = ctx.store.read(REGISTERED_SHARDS, shard)[f"given_{method.name}"]  # row for row
     else:
         values = read_given_values(file, column, samples)
-    _check_unit(method, values, f"{file or ctx.pool.source}: column {column!r}")
+    infinite = values.is_infinite().fill_null(False)
+    _check_unit(method, values.filter(~infinite), f"{file or ctx.pool.source}: column {column!r}")
     is_kept = pl.col("status") == "kept"
-    marked = samples.with_columns(values.clip(*method.bounds).alias("value"))
-    reason = pl.coalesce(upstream_reason(), pl.when(pl.col("value").is_null()).then(pl.lit(NOT_GIVEN)))
+    given = values.clip(*method.bounds).set(infinite, None)
+    why = pl.when(infinite).then(pl.lit(NOT_FINITE)).otherwise(pl.lit(NOT_GIVEN))
+    marked = samples.with_columns(given.alias("value"))
+    reason = pl.coalesce(upstream_reason(), pl.when(pl.col("value").is_null()).then(why))
     details = [pl.lit(None, dtype).alias(name) for name, dtype in detail_schema(method).items()]
     return marked.select(
         "sample_id",
@@ -76,9 +79,7 @@ def given_values(ctx: PoolContext, method: Method, shard: str) -> pl.DataFrame:
 def _check_unit(method: Method, values: pl.Series, where: str) -> None:
     """Raise ValueError where a value is out of the method's bounds."""
     low, high = method.bounds
-    outside = values.filter(
-        (values < low - BOUNDS_TOLERANCE) | (values > high + BOUNDS_TOLERANCE) | values.is_infinite()
-    )
+    outside = values.filter((values < low - BOUNDS_TOLERANCE) | (values > high + BOUNDS_TOLERANCE))
     if len(outside):
         scaled = "; divide by 100" if low >= -1 and high == 1 and outside.abs().max() <= 100 else ""  # type: ignore[operator]
         raise ValueError(
