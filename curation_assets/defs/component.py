@@ -4,6 +4,7 @@ import functools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Any
 
 import dagster as dg
@@ -20,7 +21,8 @@ from curation_assets.defs.steps import observer_resource
 from curation_assets.sources.declaration import Pool, keep_declared, pool_at, world_pool
 from curation_assets.stores.objects import open_home
 
-HOME = "{{ context.project_root }}/curation"
+PROJECT = "{{ context.project_root }}"
+HOME = f"{PROJECT}/curation"
 _OBSERVER = observer_resource()  # one for all pools of a project: Dagster refuses two of a name
 
 
@@ -74,12 +76,15 @@ class PoolScaffolder(dg.Scaffolder[ScaffoldParameters]):
     def scaffold(self, request: dg.ScaffoldRequest[ScaffoldParameters]) -> None:
         given = request.params
         name = re.sub(r"[^a-z0-9_]", "_", request.target_path.name.lower())
+        root = request.project_root or request.target_path
         if given.source is None:
-            pool = world_pool(name, size=200)
+            content = content_of(world_pool(name, size=200))
         else:
-            settings = load_settings((request.project_root or request.target_path) / "curation")
-            pool = pool_at(settings, name, given.source)
-        dg.scaffold_component(request, {"home": given.home, "pool": content_of(pool)})
+            content = content_of(pool_at(load_settings(root / "curation"), name, given.source))
+            source = Path(content["source"])
+            if source.is_relative_to(root):  # another checkout of the project lies elsewhere
+                content["source"] = f"{PROJECT}/{source.relative_to(root).as_posix()}"
+        dg.scaffold_component(request, {"home": given.home, "pool": content})
 
 
 @dg.scaffold_with(PoolScaffolder)

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -38,8 +39,11 @@ finally:
     except ProcessLookupError:
         pass
 """
+#: `pip install --editable .` puts the project's folder src on the path: here by a variable, since these tests share an
+#: environment with others. Without that line of the page nothing imports the project.
 SHELL = """
 set -e
+pip() { test "$*" = "install --editable ."; export PYTHONPATH="$PWD/src:$PYTHONPATH"; }
 dg() { if [ "$1" = dev ]; then "$PYTHON" -c "$UNTIL_REGISTERED"; else command dg "$@"; fi; }
 """
 
@@ -60,7 +64,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     outside = {name: value for name, value in os.environ.items() if not name.startswith(("DAGSTER_", "CURATION_"))}
     return {
         **outside, "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
-        "PYTHONPATH": os.pathsep.join(["src", str(found), str(REPOSITORY)]), "PYTHON": sys.executable,
+        "PYTHONPATH": os.pathsep.join([str(found), str(REPOSITORY)]), "PYTHON": sys.executable,
         "UNTIL_REGISTERED": UNTIL_REGISTERED, "VIRTUAL_ENV": sys.prefix, "DAGSTER_DISABLE_TELEMETRY": "1",
         "COLUMNS": "200", "CURATION_WORKERS": "1",
     }  # fmt: skip
@@ -93,7 +97,8 @@ def project(tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str
 
 
 def ran(project: Path, environment: dict[str, str], *command: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run([*command], cwd=project, env=environment, capture_output=True, text=True, check=False)
+    installed = {**environment, "PYTHONPATH": os.pathsep.join([str(project / "src"), environment["PYTHONPATH"]])}
+    return subprocess.run([*command], cwd=project, env=installed, capture_output=True, text=True, check=False)
 
 
 def test_the_page_ends_with_captions_that_a_downstream_asset_has_read(
@@ -101,6 +106,7 @@ def test_the_page_ends_with_captions_that_a_downstream_asset_has_read(
 ) -> None:
     declared = yaml.safe_load((project / "src/lake/defs/captions/defs.yaml").read_text())
     assert declared["type"] == "curation_assets.CurationPool"
+    assert declared["attributes"]["pool"]["source"] == "{{ context.project_root }}/captions.csv"
     kept = pl.read_parquet(project / "training_captions.parquet")
     assert kept["caption"].to_list() == ["a red dog on a wooden bench"]  # a quarter of four
     monkeypatch.setenv("DAGSTER_HOME", str(project / "dagster"))
@@ -117,6 +123,18 @@ def test_the_page_ends_with_captions_that_a_downstream_asset_has_read(
     again = ran(project, own, *module, "run", "captions", "--home", "curation", "--table", "filtered/subsets")
     assert again.returncode == 0, again.stderr
     assert "up to date" in again.stdout + again.stderr
+
+
+def test_two_pools_stand_apart(project: Path, environment: dict[str, str]) -> None:
+    scaffolded = ran(project, environment, "dg", "scaffold", "defs", "curation_assets.CurationPool", "others")
+    assert scaffolded.returncode == 0, scaffolded.stderr
+    listed = json.loads(ran(project, environment, "dg", "list", "defs", "--json").stdout)
+    shutil.rmtree(project / "src/lake/defs/others")
+    groups = {asset["group_name"] for asset in listed["assets"]}
+    assert {"captions_raw", "captions_filtered", "others_raw", "others_filtered"} < groups
+    pools = {tag["value"] for asset in listed["assets"] for tag in asset["tags"] if tag["key"] == "pool"}
+    assert pools == {"captions", "others"}
+    assert {"captions_nightly", "others_nightly"} <= {schedule["name"] for schedule in listed["schedules"]}
 
 
 def test_dg_lists_the_component_and_its_definitions(project: Path, environment: dict[str, str]) -> None:
