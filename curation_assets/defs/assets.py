@@ -47,17 +47,20 @@ def partitions_definition(pool: str, table: Table) -> dg.PartitionsDefinition | 
     return partitions_of(pool) if table.grain == "shard" else None
 
 
-def backfill_condition(cron_schedule: str) -> dg.AutomationCondition:
+def backfill_condition(cron_schedule: str, source: dg.AssetKey) -> dg.AutomationCondition:
     """Scheduled backfill: at each tick, what is missing and can be made; nothing twice, nothing on failed checks.
 
     Checks of what the same run makes have not passed yet, and stop it there if they fail: without `will_be_requested`
-    a new pool, and one whose last run failed, would be made table by table, one a tick.
+    a new pool, and one whose last run failed, would be made table by table, one a tick. No event says that the `source`
+    is there.
     """
     return (
         dg.AutomationCondition.cron_tick_passed(cron_schedule)
         & dg.AutomationCondition.missing()
         & ~dg.AutomationCondition.in_progress()
-        & ~dg.AutomationCondition.any_deps_missing()
+        & ~dg.AutomationCondition.any_deps_match(dg.AutomationCondition.missing()).ignore(
+            dg.AssetSelection.assets(source)
+        )
         & dg.AutomationCondition.all_deps_match(
             dg.AutomationCondition.will_be_requested()
             | dg.AutomationCondition.all_checks_match(dg.AutomationCondition.check_passed(), blocking_only=True)
@@ -90,6 +93,7 @@ def _asset_of(
     options = DagsterOptions.of(declared)
     key = asset_key(declared.pool, table.name)
     is_sharded = table.grain == "shard"
+    condition = backfill_condition(options.backfill_cron, source_key(declared.pool))
     partitions = partitions_definition(pool_name, table)
 
     @dg.asset(
@@ -104,7 +108,7 @@ def _asset_of(
         owners=list(options.owners),
         kinds=set(table.shown.kinds),
         metadata=_declared_metadata(table, declared),
-        automation_condition=backfill_condition(options.backfill_cron) if is_sharded else None,
+        automation_condition=condition if is_sharded else None,
         check_specs=_check_specs(table, key, declared),
         freshness_policy=UPDATED_NOW_AND_THEN if table.name in (LEDGER, SUBSETS, REPORT) else None,
         pool=_concurrency_pool(table, declared),

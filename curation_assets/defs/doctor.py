@@ -49,10 +49,9 @@ def instance(dagster_home: Path) -> Iterator[Finding]:
     import dagster as dg
 
     from curation_assets.defs.dead_runs import dead_runs, slots
-    from curation_assets.foreign.dagster_runs import find_own_configuration
+    from curation_assets.foreign.dagster_runs import set_dagster_home
 
-    find_own_configuration(dagster_home)
-    with dg.DagsterInstance.from_config(str(dagster_home)) as opened:
+    with dg.DagsterInstance.from_config(str(set_dagster_home(dagster_home))) as opened:
         versions = [opened.run_storage.alembic_version(), opened.event_log_storage.alembic_version()]
         behind = [version for version in versions if version and version[0] != version[1]]
         if behind:

@@ -28,7 +28,7 @@ from curation_assets.flow.freshness import is_up_to_date
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.parallel import roles_of, warm_up
 from curation_assets.flow.table import Grain, Phase, Table, TableReport
-from curation_assets.foreign.dagster_runs import find_own_configuration, leave_output_alone, sleep_while_waiting
+from curation_assets.foreign.dagster_runs import for_commands, set_dagster_home, sleep_while_waiting
 from curation_assets.operations.failure_hook import FailureHook
 from curation_assets.operations.removed_shards import missing_shards
 from curation_assets.operations.shard_ranges import shards_in
@@ -66,7 +66,7 @@ def prepare_instance(settings: Settings) -> dg.DagsterInstance:
     if not config.exists():
         with replacing(config) as temporary:  # half of it would be another configuration, for ever
             shutil.copyfile(resource_path("infra/dagster.yaml"), temporary)
-    find_own_configuration(home)
+    set_dagster_home(home)
     write_events_in_batches()
     with brief_lock(home / ".preparing"):  # two processes that make a database at once stamp its version twice
         try:
@@ -141,8 +141,7 @@ def _run_held_pool(
     on_left: Callable[[Sequence[Table]], None],
 ) -> list[TableReport]:
     hook = FailureHook.of(settings)
-    instance = prepare_instance(settings)
-    leave_output_alone(instance)
+    instance = for_commands(prepare_instance(settings))
     sleep_while_waiting()
     for sentence in (*free_dead_runs(instance), *free_own_runs(instance, {POOL: pool_name})):
         on_notice(sentence)

@@ -78,8 +78,7 @@ def serve(
         loaded = declarations(settings)  # before the code server reads them: what is edited meanwhile is loaded anew
         os.environ["CURATION_HOME"] = str(settings.home)
         os.environ["DAGSTER_IS_DEV_CLI"] = "1"
-        address = listener.getsockname()
-        url = f"http://{HOST}:{address[1]}"
+        url = f"http://{HOST}:{listener.getsockname()[1]}"
 
         def serve_with_daemon(ui: Ui) -> None:
             server = uvicorn.Server(uvicorn.Config(guarded(ui.app, allow_hosts), log_level="warning"))
@@ -94,7 +93,7 @@ def serve(
                 server.run(sockets=[listener])  # raises the signal again that ended it
                 raise DaemonEndedError(f"Dagster's daemon ended with status {daemon.wait()}; its last lines are above")
 
-        with_ui(instance, resource_path("workspace.yaml"), address, serve_with_daemon)
+        with_ui(instance, resource_path("workspace.yaml"), serve_with_daemon)
 
 
 @contextlib.contextmanager

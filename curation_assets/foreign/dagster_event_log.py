@@ -5,44 +5,51 @@ A table of 1,280 shards ends with 1,280 materialisation events. Dagster hands th
 DAGSTER_EVENT_BATCH_SIZE is set, and its Postgres storage writes them so. Its SQLite storage takes them one by one and
 opens, synchronises and closes two files for each, which empties SQLite's log into them, and compiles its statements
 anew. For the file of a new run it reads all of its migrations, twice. Imported where EVENT_BATCHES is on.
+
+Upstream: `SqliteEventLogStorage.store_event_batch` in one transaction per file, as SqlEventLogStorage has it for
+Postgres, and an engine per file. DAGSTER_EMIT_PARTITION_SUBSET_IN_PLANNED_EVENTS halves
+the events, but then no partition of a run that fails is shown as failed (docs/decisions/0035).
 """
 
 import contextlib
 import functools
 import os
+import sys
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+import dagster as dg
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from dagster._core.events import ASSET_EVENTS
-from dagster._core.events.log import EventLogEntry
-from dagster._core.storage.event_log import SqliteEventLogStorage
-from dagster._core.storage.event_log.schema import SqlEventLogStorageMetadata, SqlEventLogStorageTable
-from dagster._core.storage.event_log.sqlite import sqlite_event_log
-from dagster._core.storage.sql import get_alembic_config, safe_commit
-from dagster._core.storage.sqlite import SQLITE_BUSY_TIMEOUT_SECONDS
-from dagster._core.storage.sqlite_storage import DagsterSqliteStorage, _event_logs_directory
-from dagster._serdes import ConfigurableClassData
+from dagster._core.storage.sql import get_alembic_config
+from dagster._core.storage.sqlite_storage import DagsterSqliteStorage, SqliteEventLogStorage
 from sqlalchemy import Connection, Engine, create_engine, text
 from sqlalchemy.exc import DatabaseError
 
+from curation_assets.foreign.dagster_storage import event_log_tables
+
+ASSET_EVENTS = {
+    dg.DagsterEventType.ASSET_MATERIALIZATION, dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED,
+    dg.DagsterEventType.ASSET_OBSERVATION,
+}  # fmt: skip
+EVENTS = event_log_tables().tables["event_logs"]
+BUSY_SECONDS = 30  # as Dagster: how long a connection waits for a file that another process writes
 OPEN_FILES = 4  # the index over all runs, the run under way, and those that are looked at
 
 
 @functools.cache
 def _migrations() -> ScriptDirectory:
     """Dagster's migrations of its storage, read once per process."""
-    return ScriptDirectory.from_config(get_alembic_config(sqlite_event_log.__file__))
+    return ScriptDirectory.from_config(get_alembic_config(str(sys.modules[SqliteEventLogStorage.__module__].__file__)))
 
 
 class BatchedSqliteEventLogStorage(SqliteEventLogStorage):
     """The files and tables of Dagster's own storage; events that come together are written together, and the files
     used last stay open."""
 
-    def __init__(self, base_dir: str, inst_data: ConfigurableClassData | None = None) -> None:
+    def __init__(self, base_dir: str, inst_data: Any = None) -> None:
         self._engines: dict[str, Engine] = {}  # by file, the one used last at the end
         self._tables: set[str] = set()  # of the index: Dagster asks for one before it reads or writes it
         weakref.finalize(self, _close, self._engines)  # at the latest when the process ends
@@ -69,7 +76,7 @@ class BatchedSqliteEventLogStorage(SqliteEventLogStorage):
             engine = create_engine(
                 self.conn_string_for_shard(shard),
                 pool_size=1,
-                connect_args={"timeout": SQLITE_BUSY_TIMEOUT_SECONDS, "check_same_thread": False},
+                connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False},
             )
         self._engines[shard] = engine
         while len(self._engines) > OPEN_FILES:
@@ -96,17 +103,17 @@ class BatchedSqliteEventLogStorage(SqliteEventLogStorage):
         """As Dagster does it; the file of a new run without reading the migrations again."""
         if not for_index_shard and not os.path.exists(str(engine.url.database)):
             with contextlib.suppress(DatabaseError), engine.connect() as connection:  # another process makes it, too
-                SqlEventLogStorageMetadata.create_all(connection)
+                event_log_tables().create_all(connection)
                 connection.execute(text("PRAGMA journal_mode=WAL;"))
                 MigrationContext.configure(connection).stamp(_migrations(), "head")
-                safe_commit(connection)
+                connection.commit()
                 return
         super()._initdb(engine, for_index_shard)
 
-    def store_event_batch(self, events: Sequence[EventLogEntry]) -> None:
+    def store_event_batch(self, events: Sequence[dg.EventLogEntry]) -> None:
         """Store events: those of assets in one transaction per file, others (checks that are planned) one by one."""
         for run_id, of_run in groupby(events, key=lambda event: event.run_id):
-            of_assets: list[EventLogEntry] = []
+            of_assets: list[dg.EventLogEntry] = []
             for event in of_run:
                 if event.dagster_event_type in ASSET_EVENTS:
                     of_assets.append(event)
@@ -115,14 +122,14 @@ class BatchedSqliteEventLogStorage(SqliteEventLogStorage):
             if of_assets:
                 self._store_asset_events(run_id, of_assets)
 
-    def _store_asset_events(self, run_id: str, events: Sequence[EventLogEntry]) -> None:
+    def _store_asset_events(self, run_id: str, events: Sequence[dg.EventLogEntry]) -> None:
         """As `store_event` does with each: into the file of the run, then into the index over all runs."""
         rows = [self._event_to_row(event) for event in events]
-        insert = SqlEventLogStorageTable.insert()
+        insert = EVENTS.insert()
         with self.run_connection(run_id) as connection:
             connection.execute(insert, rows)
         with self.index_transaction() as connection:
-            in_order = insert.returning(SqlEventLogStorageTable.c.id, sort_by_parameter_order=True)
+            in_order = insert.returning(EVENTS.c.id, sort_by_parameter_order=True)
             ids = [int(row[0]) for row in connection.execute(in_order, rows)]
             self._store_asset_event_tags(connection, events, ids)
             last = {(row["asset_key"], row["dagster_event_type"]): at for at, row in enumerate(rows)}
@@ -138,13 +145,11 @@ def _close(engines: dict[str, Engine]) -> None:
 class BatchedSqliteStorage(DagsterSqliteStorage):
     """Dagster's SQLite storage with that event log, for `storage: custom:` of a dagster.yaml."""
 
-    def __init__(self, base_dir: str, inst_data: ConfigurableClassData | None = None) -> None:
+    def __init__(self, base_dir: str, inst_data: Any = None) -> None:
         super().__init__(base_dir, inst_data)
-        self._event_log_storage = BatchedSqliteEventLogStorage(_event_logs_directory(base_dir))
+        self._event_log_storage = BatchedSqliteEventLogStorage(self._event_log_storage._base_dir)  # type: ignore[has-type]
 
     @classmethod
-    def from_config_value(
-        cls, inst_data: ConfigurableClassData | None, config_value: Mapping[str, Any]
-    ) -> "BatchedSqliteStorage":
+    def from_config_value(cls, inst_data: Any, config_value: Mapping[str, Any]) -> "BatchedSqliteStorage":
         """Called by Dagster."""
         return cls.from_local(inst_data=inst_data, **config_value)

@@ -1,4 +1,4 @@
-"""Dagster's web application and what belongs to it: a code server that it shares with the daemon, or one each."""
+"""Dagster's web application, and the code server that it shares with the daemon."""
 
 import contextlib
 import sys
@@ -6,10 +6,8 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import dagster as dg
-import uvicorn
 import yaml
 from dagster_webserver.app import create_app_from_workspace_process_context
 from starlette.applications import Starlette
@@ -30,41 +28,20 @@ class Ui:
     daemon: Sequence[str]  # the command of the daemon that belongs to it
 
 
-def with_ui(
-    instance: dg.DagsterInstance, workspace: Path, address: tuple[str, int], serve: Callable[[Ui], None]
-) -> None:
+def with_ui(instance: dg.DagsterInstance, workspace: Path, serve: Callable[[Ui], None]) -> None:
     """Call `serve` with the application of a workspace, and keep what that needs until it returns.
 
-    `address`: host and port of the socket that `serve` listens on. Raises ServerNotStartedError.
+    Raises ServerNotStartedError. Upstream: `dagster dev` as a function that returns its application and the daemon's
+    command, so that a program serves them behind its own checks.
     """
     if SHARED_CODE_SERVER.is_on():
         with _sharing_a_code_server(instance, workspace) as ui:
             serve(ui)
         return
-    from dagster_webserver.cli import dagster_webserver
-
-    # The command as Dagster documents it makes the application; where it would serve it, `serve` does. It is given a
-    # port that is in use: a version that serves in another way fails, rather than without our checks.
-    host, port = address
-    is_served = False
-
-    def run(app: Any, **_: Any) -> None:
-        nonlocal is_served
-        is_served = True
-        daemon = [str(Path(sys.executable).with_name("dagster-daemon")), "run", "--workspace", str(workspace)]
-        serve(Ui(app, daemon))
-
-    own, uvicorn.run = uvicorn.run, run
-    try:
-        arguments = ["--workspace", str(workspace), "--host", host, "--port", str(port)]
-        dagster_webserver.main([*arguments, "--dagster-log-level", "warning"], standalone_mode=False)
-    finally:
-        uvicorn.run = own
-    if not is_served:
-        raise ServerNotStartedError(
-            f"dagster-webserver {dg.__version__} starts its server in another way than those that were tried; install "
-            f"dagster{SHARED_CODE_SERVER.tried}"
-        )
+    raise ServerNotStartedError(
+        f"dagster-webserver {dg.__version__} may start its server in another way than those that were tried, and then "
+        f"without the checks that keep other sites out; install dagster{SHARED_CODE_SERVER.tried}"
+    )
 
 
 @contextlib.contextmanager
@@ -81,7 +58,7 @@ def _sharing_a_code_server(instance: dg.DagsterInstance, workspace: Path) -> Ite
         context = stack.enter_context(
             WorkspaceProcessContext(instance, WorkspaceFileTarget([str(file)]), version=dg.__version__, read_only=False)
         )
-        # the instance as it was loaded here: by its folder the daemon might miss it (`find_own_configuration`)
+        # the instance as it was loaded here: by its folder the daemon might miss it (`set_dagster_home`)
         ref = dg.serialize_value(instance.get_ref())
         daemon = [sys.executable, "-m", "dagster._daemon", "run", "--workspace", str(file), "--instance-ref", ref]
         yield Ui(create_app_from_workspace_process_context(context), daemon)

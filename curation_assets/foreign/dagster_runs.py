@@ -1,91 +1,100 @@
 """What Dagster is made to do otherwise in this process and its runs."""
 
 import glob
+import hashlib
+import json
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 import dagster as dg
 
-from curation_assets.core.errors import ExpectedError
-from curation_assets.foreign.guards import CONFIGURATION_PATH, OWN_OUTPUT, SHARD_METADATA, SLEEP_FOR_SLOTS
+from curation_assets.core.settings import cache_root
+from curation_assets.foreign.guards import RUNS_OF_COMMANDS, SHARD_METADATA, SLEEP_FOR_SLOTS
 
-if TYPE_CHECKING:
-    from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition as AssetJob
-else:
-    AssetJob = Any  # what `dg.define_asset_job` returns; Dagster exports no name of it
-
+AssetJob: TypeAlias = Any  # what `dg.define_asset_job` returns; Dagster exports no name of it
 WAIT_SECONDS = 0.5  # at most, until a run that waits for a slot looks whether it is stopped
+OUTPUT = "curation_assets.foreign.dagster_output"
+LOCATION, REPOSITORY = "curation", "__repository__"  # of workspace.yaml, and what Dagster calls the one of a location
 
 
-class HomeNotReadError(ExpectedError):
-    """Dagster would miss the configuration in this home."""
+def set_dagster_home(dagster_home: Path) -> Path:
+    """Have Dagster read its dagster.yaml here; returns the path that it gets. Nothing is sent to its makers.
 
-
-def find_own_configuration(dagster_home: Path | None = None) -> None:
-    """Dagster reads the path of its dagster.yaml as a pattern: in a folder such as `exp [a]` it would miss the file,
-    and fall back to other storages, and to telemetry. Nothing is sent in any case. `dagster_home`: the instance's.
-
-    Raises HomeNotReadError for such a folder where Dagster is left as it is.
+    Dagster reads that path as a pattern: in a folder such as `exp [a]` it would miss the file, and fall back to other
+    storages. It gets a link to such a folder, in the user's cache.
     """
-    if dagster_home is not None:
-        os.environ["DAGSTER_HOME"] = str(dagster_home)  # infra/dagster.yaml names it
-    os.environ.setdefault("DAGSTER_DISABLE_TELEMETRY", "1")  # of the processes that this one starts, too
-    if CONFIGURATION_PATH.is_on():
-        from dagster._core.instance import config
-
-        global _load_yaml
-        if config.load_yaml_from_globs is not _load_yaml_of_path:
-            _load_yaml = config.load_yaml_from_globs
-            config.load_yaml_from_globs = _load_yaml_of_path  # type: ignore[assignment]
-    elif dagster_home is not None and glob.has_magic(str(dagster_home)):
-        raise HomeNotReadError(
-            f"Dagster {dg.__version__} reads [, * and ? in {dagster_home} as a pattern and would miss its "
-            "dagster.yaml; use a --home without them"
-        )
+    path = dagster_home.absolute()
+    if glob.has_magic(str(path)):
+        link = cache_root() / "dagster_homes" / hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
+        link.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            link.symlink_to(path, target_is_directory=True)
+        except FileExistsError:  # by the command before, or one beside this
+            if link.readlink() != path:
+                raise
+        path = link
+    os.environ["DAGSTER_HOME"] = str(path)  # infra/dagster.yaml names it
+    send_nothing()
+    return path
 
 
-_load_yaml: Any = None  # Dagster's own
+def send_nothing() -> None:
+    """No telemetry of this process and those that it starts."""
+    os.environ.setdefault("DAGSTER_DISABLE_TELEMETRY", "1")
 
 
-def _load_yaml_of_path(path: str) -> Mapping[object, object]:
-    loaded: Mapping[object, object] = _load_yaml(glob.escape(path))
-    return loaded
+class CommandInstance(dg.DagsterInstance):
+    """An instance whose runs are of the code location that the UI shows: else Jobs and Timeline leave them out.
 
-
-def leave_output_alone(instance: dg.DagsterInstance) -> None:
-    """Runs of this process print where it prints, and their pages in the UI state that.
-
-    To keep a copy, Dagster would send output through a file to a `tail`: two processes for each stream of each run,
-    late lines, and tracebacks at Ctrl+C. An instance that keeps output elsewhere (dagster.yaml, compute_logs) does so.
+    Upstream: `execute_in_process` takes no origin. With `JobDefinition.execute_in_process(remote_job_origin=…)`, or a
+    public name of the location in a run's tags, this class would go.
     """
-    if not OWN_OUTPUT.is_on():
-        return
-    from dagster._core.storage.compute_log_manager import CapturedLogContext, ComputeIOType
-    from dagster._core.storage.local_compute_log_manager import LocalComputeLogManager
-    from dagster._utils import touch_file
 
-    manager = instance.compute_log_manager
-    if type(manager) is not LocalComputeLogManager:
-        return
+    @classmethod
+    def config_schema(cls) -> dict[str, Any]:
+        """Called by Dagster: nothing is configured."""
+        return {}
 
-    @contextmanager
-    def not_captured(log_key: Sequence[str]) -> Iterator[CapturedLogContext]:
-        with manager.open_log_stream(log_key, ComputeIOType.STDOUT) as stream:
-            if stream is not None:
-                stream.write("What this run printed is where it was started (a terminal, a notebook), not here.\n")
-        yield CapturedLogContext(log_key)
-        touch_file(manager.complete_artifact_path(log_key))
+    def create_run_for_job(self, job_def: dg.JobDefinition, **others: Any) -> dg.DagsterRun:  # type: ignore[override]
+        """As Dagster does it."""
+        return super().create_run_for_job(job_def, **{**others, "remote_job_origin": _origin_of(job_def.name)})
 
-    manager.capture_logs = not_captured  # type: ignore[method-assign]
+
+def _origin_of(job: str) -> Any:
+    """Where a job is defined, from its form in Dagster's databases, which every version reads."""
+    location = {"__class__": "RegisteredRepositoryLocationOrigin", "location_name": LOCATION}
+    repository = {
+        "__class__": "ExternalRepositoryOrigin", "repository_location_origin": location, "repository_name": REPOSITORY,
+    }  # fmt: skip
+    origin = {"__class__": "ExternalPipelineOrigin", "external_repository_origin": repository, "pipeline_name": job}
+    return dg.deserialize_value(json.dumps(origin))
+
+
+def for_commands(instance: dg.DagsterInstance) -> dg.DagsterInstance:
+    """The same instance for runs of this process: they print where it prints, and the UI has them among its jobs.
+
+    An instance that keeps output elsewhere (dagster.yaml, compute_logs) does so.
+    """
+    if not RUNS_OF_COMMANDS.is_on():
+        return instance
+    ref = instance.get_ref()
+    logs: Any = ref.compute_logs_data
+    printed = logs._replace(module_name=OUTPUT, class_name="PrintedElsewhere")
+    own = logs._replace(module_name=__name__, class_name=CommandInstance.__name__, config_yaml="{}")
+    is_local = logs.class_name == "LocalComputeLogManager"
+    replaced = ref._replace(custom_instance_class_data=own, compute_logs_data=printed if is_local else logs)
+    instance.dispose()
+    return dg.DagsterInstance.from_ref(replaced)
 
 
 def sleep_while_waiting() -> None:
     """Runs of this process sleep between two looks at a slot of a concurrency pool that another run holds. Dagster
     means to, but takes the smaller of zero and the time until the next look: a run that waits takes a core.
+
+    Upstream: `max(0, …)` for `min(0, …)` in InstanceConcurrencyContext.interval_to_next_pending_claim_check.
     """
     if not SLEEP_FOR_SLOTS.is_on():
         return
@@ -101,7 +110,10 @@ def sleep_while_waiting() -> None:
 
 def add_metadata(context: dg.AssetExecutionContext, metadata: Mapping[str, Any], partition_key: str | None) -> None:
     """As `context.add_asset_metadata`, which reads all partitions of the asset anew for each one: of 1,280 shards
-    1,280 times 1,280."""
+    1,280 times 1,280.
+
+    Upstream: OpExecutionContext.add_asset_metadata asks whether the run's subset contains a key, not for all its keys.
+    """
     if not SHARD_METADATA.is_on():
         context.add_asset_metadata(metadata, partition_key=partition_key)
         return

@@ -59,8 +59,14 @@ def _own_tables() -> tuple[sa.MetaData | None, ...]:
     """Dagster's own tables of runs, of events and of ticks; a server may hold others' as well."""
     if not INSTANCE_TABLES.is_on():
         return None, None, None
-    from dagster._core.storage.event_log.schema import SqlEventLogStorageMetadata
     from dagster._core.storage.runs.schema import RunStorageSqlMetadata
     from dagster._core.storage.schedules.schema import ScheduleStorageSqlMetadata
 
-    return RunStorageSqlMetadata, SqlEventLogStorageMetadata, ScheduleStorageSqlMetadata
+    return RunStorageSqlMetadata, event_log_tables(), ScheduleStorageSqlMetadata
+
+
+def event_log_tables() -> sa.MetaData:
+    """Dagster's own tables of events. Upstream: instances that name their tables, as a backup needs, too."""
+    from dagster._core.storage.event_log.schema import SqlEventLogStorageMetadata
+
+    return SqlEventLogStorageMetadata

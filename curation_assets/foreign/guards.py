@@ -51,11 +51,12 @@ EVENT_BATCHES = Guard("event_batches", *_DAGSTER, "every event of a shard is a t
 INSTANCE_TABLES = Guard(
     "instance_tables", *_DAGSTER, "a takedown leaves Dagster's records on a database server to their owner"
 )
-CONFIGURATION_PATH = Guard("configuration_path", *_DAGSTER, "a home must have no [, * or ? in its path")
-OWN_OUTPUT = Guard("own_output", *_DAGSTER, "what a run prints comes late, through two more processes")
+RUNS_OF_COMMANDS = Guard(
+    "runs_of_commands", *_DAGSTER, "runs of commands print late, through two more processes, and Jobs has them not"
+)
 SLEEP_FOR_SLOTS = Guard("sleep_for_slots", *_DAGSTER, "a run that waits for another one's slot takes a core")
 SHARD_METADATA = Guard("shard_metadata", *_DAGSTER, "metadata of n shards takes n² steps")
-SHARED_CODE_SERVER = Guard("shared_code_server", *_DAGSTER, "the UI and its daemon load the pools once each")
+SHARED_CODE_SERVER = Guard("shared_code_server", *_DAGSTER, "`curate ui` is refused")
 
 CACHE_OF_ANY_MODEL = Guard(
     "cache_of_any_model", "transformers", ">=5.20,<6", "models whose decoder takes inputs of its own are refused"

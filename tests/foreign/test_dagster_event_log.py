@@ -60,9 +60,7 @@ def instance_in(home: Path, config: str, monkeypatch: pytest.MonkeyPatch) -> dg.
 
 def run(instance: dg.DagsterInstance) -> str:
     instance.add_dynamic_partitions("shards", KEYS)
-    job = dg.Definitions(
-        assets=[FIRST, SECOND], jobs=[dg.define_asset_job("both", partitions_def=SHARDS)]
-    ).resolve_job_def("both")
+    job = dg.Definitions(assets=[FIRST, SECOND], jobs=[dg.define_asset_job("both")]).resolve_job_def("both")
     tags = {"dagster/asset_partition_range_start": KEYS[0], "dagster/asset_partition_range_end": KEYS[-1]}
     return job.execute_in_process(instance=instance, tags=tags).run_id
 

@@ -15,7 +15,7 @@ from sqlalchemy.dialects.sqlite.base import SQLiteDialect
 from curation_assets.core.settings import environment_read, foreign_parts_off
 from curation_assets.core.table_names import SUBSETS
 from curation_assets.flow.context import PoolContext
-from curation_assets.foreign.dagster_runs import HomeNotReadError, add_metadata, find_own_configuration
+from curation_assets.foreign.dagster_runs import add_metadata, set_dagster_home
 from curation_assets.foreign.dagster_storage import own_sqlite_storage, records_of
 from curation_assets.foreign.open_clip_training import read_tars_with
 from curation_assets.stores.catalog import stored_tables
@@ -48,34 +48,22 @@ def test_metadata_of_shards_is_the_same(off: str, tmp_path: Path) -> None:
     assert rows == {"a": 0, "b": 1, "c": 2}
 
 
-@pytest.mark.slow
-def test_a_home_whose_path_is_a_pattern_is_read_or_refused(off: str, tmp_path: Path) -> None:
-    script = (
-        "import sys; from pathlib import Path; import dagster as dg\n"
-        "from curation_assets.foreign.dagster_runs import find_own_configuration\n"
-        "find_own_configuration(Path(sys.argv[1]))\n"
-        "print(type(dg.DagsterInstance.get().run_launcher).__name__)\n"
-    )
-    home = tmp_path / "exp [a]"
-    home.mkdir()
-    (home / "dagster.yaml").write_text(
-        "run_launcher: {module: tests.foreign.own_launcher, class: OwnLauncher}\ntelemetry: {enabled: false}\n"
-    )
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    done = subprocess.run([sys.executable, "-c", script, str(home)], env=environment, capture_output=True, text=True)
-    if off:
-        assert "HomeNotReadError" in done.stderr
-        assert "use a --home without them" in done.stderr
-    else:
-        assert done.stdout.split() == ["OwnLauncher"], done.stderr
-
-
-def test_only_a_path_that_is_a_pattern_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("CURATION_FOREIGN_OFF", "configuration_path")
+def test_a_home_whose_path_is_a_pattern_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dagster looks for dagster.yaml by pattern."""
+    monkeypatch.setenv("CURATION_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("DAGSTER_HOME", "")
-    find_own_configuration(tmp_path)
-    with pytest.raises(HomeNotReadError, match="as a pattern"):
-        find_own_configuration(tmp_path / "st*r")
+    for name in ("exp [a]", "st*r", "plain"):
+        home = tmp_path / name
+        home.mkdir()
+        (home / "dagster.yaml").write_text(
+            "run_launcher: {module: tests.foreign.own_launcher, class: OwnLauncher}\ntelemetry: {enabled: false}\n"
+        )
+        for _ in range(2):
+            path = set_dagster_home(home)
+            assert (path == home, path.resolve()) == (name == "plain", home.resolve())
+            assert os.environ["DAGSTER_HOME"] == str(path)
+        with dg.DagsterInstance.get() as instance:
+            assert type(instance.run_launcher).__name__ == "OwnLauncher"
 
 
 @pytest.mark.slow
