@@ -55,8 +55,8 @@ def shards_of(partitions: Iterable[str], present: Callable[[], Collection[str]])
 
 def new_and_old(known: Collection[str], shards: Iterable[str], size: int) -> tuple[list[str], list[str]]:
     """Partitions of `shards` that are not yet `known`, and known ones that hold none of them."""
-    wanted = partitions_of_shards(shards, size)
-    return [key for key in wanted if key not in known], sorted(set(known).difference(wanted))
+    wanted = dict.fromkeys(partitions_of_shards(shards, size))
+    return [key for key in wanted if key not in known], [key for key in known if key not in wanted]
 
 
 def register(instance: dg.DagsterInstance, ctx: PoolContext, shards: Iterable[str]) -> None:

@@ -152,12 +152,12 @@ def test_every_shard_is_in_one_block(size: int) -> None:
     assert all(partition_of(shard, size) == block for block, found in blocks.items() for shard in found)
 
 
-def test_keys_of_another_size_are_old_and_others_are_left_alone() -> None:
+def test_keys_that_hold_no_shard_are_old() -> None:
     known = ["p-000000", "p-000003..000005", "by hand", "p-000000..000009"]
     shards = ["p-000000", "p-000004"]
-    assert new_and_old(known, shards, 1) == (["p-000004"], ["p-000003..000005", "p-000000..000009"])
-    assert new_and_old(known, shards, 3) == (["p-000000..000002"], ["p-000000", "p-000000..000009"])
-    assert new_and_old(known, shards, 10) == ([], ["p-000000", "p-000003..000005"])
+    assert new_and_old(known, shards, 1) == (["p-000004"], known[1:])
+    assert new_and_old(known, shards, 3) == (["p-000000..000002"], [known[0], *known[2:]])
+    assert new_and_old(known, shards, 10) == ([], known[:3])
 
 
 def test_metadata_of_a_block_adds_up_and_keeps_every_sentence() -> None:
