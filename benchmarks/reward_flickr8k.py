@@ -3,7 +3,8 @@
     python benchmarks/reward_flickr8k.py --data ../shared/data
 
 Three experts rated captions of images from 1 to 4; two captions of an image with different means are a pair. Judged:
-chance, CLIPScore, BLIP's ITC cosine, the shipped reward model (trained on planted scenes), caption length, and reward
+chance, CLIPScore, BLIP's ITC cosine, the shipped reward models (of planted scenes; of photographs, beside the cosine of
+its encoder), caption length, and reward
 models trained on the frozen features of the other images (cross-validated, split by image). Models whose weights are
 not here have a row without figures that says so. Writes a CSV to benchmarks/results/; nothing of the data is copied.
 """
@@ -135,6 +136,14 @@ def main() -> None:
             ),
             "caption length in words": [np.array([len(t.split()) for t in one.captions]) for one in ranked],
         }
+        of_photos = profile.with_roles(pair_encoder="embedded:photo_pair", reward_model="embedded:reward_photos")
+        vectors = ranked_features(path, ranked, load_engine("pair_encoder", of_photos)).features  # type: ignore[arg-type]
+        photos: Any = load_engine("reward_model", of_photos)
+        product = vectors[:, -vectors.shape[1] // 3 :]  # √D · u ∘ v
+        scores["reward, of photographs (embedded:reward_photos)"] = np.split(
+            photos.reward_features(vectors), features.starts[1:-1]
+        )
+        scores["CLIPScore (embedded:photo_pair)"] = np.split(product.sum(axis=1), features.starts[1:-1])
         absent: dict[str, str] = {}
         clip = profile.address("image_text_encoder")
         for name, address in [("CLIPScore", clip), *(("BLIP-ITC", one) for one in given.blip or [BLIP])]:

@@ -1,8 +1,8 @@
 """`python -m lab --out DIR`: rebuilds the embedded models, stage by stage, resumable.
 
 `python -m lab photo_pair --pairs PAIRS --out DIR` trains on your photos (`photo_pair --help`), and
-`image_kind --pairs TABLE --out DIR` on images whose kind you know. All of it runs in a checkout: the wheel holds the
-weights only.
+`image_kind --pairs TABLE --out DIR` on images whose kind you know, `reward_photos --photos TABLE --out DIR` on photos
+with several captions. All of it runs in a checkout: the wheel holds the weights only.
 """
 
 import argparse
@@ -33,7 +33,7 @@ def parse() -> argparse.Namespace:
 
 def main() -> None:
     """Runs the requested stages; a stage that finished before in the same work folder is skipped."""
-    if sys.argv[1:2] in (["photo_pair"], ["image_kind"]):
+    if sys.argv[1:2] in (["photo_pair"], ["image_kind"], ["reward_photos"]):
         importlib.import_module(f"lab.{sys.argv[1]}").main(sys.argv[2:])
         return
     arguments = parse()

@@ -29,6 +29,7 @@ MADE_BY = {
     "parser": ("parser",),
     "object_detector": ("object_detector",),
     "reward_model": ("reward_model",),
+    "reward_photos": ("reward_photos",),
     "scene_bank": ("scene_bank",),
     "image_kind": ("image_kind",),
     "photo_pair": ("photo_pair",),

@@ -20,14 +20,16 @@ HIDDEN = (1024, 128, 64, 16)  # Compress & Align, supplement: five linear layers
 DROPOUT = (0.2, 0.2, 0.1)  # after the first three
 
 
-def reward_mlp(width: int, activation: str = "none") -> nn.Sequential:
-    """width → 1024 → 128 → 64 → 16 → 1. 'none' is faithful: the architecture that the paper cites has no activation.
+def reward_mlp(width: int, activation: str = "none", hidden: Sequence[int] = HIDDEN) -> nn.Sequential:
+    """width → 1024 → 128 → 64 → 16 → 1, or other `hidden` layers; without any it is one linear layer.
+
+    'none' is faithful: the architecture that the paper cites has no activation.
 
     Weights begin as the library draws them. ImageReward's tiny ones (sd 1/769 in each of five layers) are not copied:
     on a frozen encoder the first gradients would lie far below AdamW's epsilon.
     Raises ValueError for an unknown activation.
     """
-    return build_mlp((width, *HIDDEN, 1), activation, DROPOUT)
+    return build_mlp((width, *hidden, 1), activation, DROPOUT[: len(hidden)])
 
 
 class RewardEngine:
@@ -36,13 +38,14 @@ class RewardEngine:
     def __init__(
         self, identity: ModelIdentity, encoder: PairEncoder, folder: Path, batch_size: int, device: str
     ) -> None:
-        """`folder`: config.json (width, activation) and model.safetensors, as `save_reward_model` writes them."""
+        """`folder`: config.json and model.safetensors, as `train_reward_model` writes them."""
         config = json.loads((folder / "config.json").read_text())
         state = {name: tensor.float() for name, tensor in load_file(folder / "model.safetensors").items()}
         self.identity = identity
         self.encoder = encoder
         self.mean, self.scale = state.pop("mean"), state.pop("scale")
-        mlp = reward_mlp(int(config["width"]), str(config["activation"]))
+        # models trained by earlier versions name no hidden layers
+        mlp = reward_mlp(int(config["width"]), str(config["activation"]), config.get("hidden", HIDDEN))
         mlp.load_state_dict(state)
         self.mlp = mlp.eval().to(device)
         self.batch_size = batch_size

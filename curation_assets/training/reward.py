@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from curation_assets.core.roles import ImageTextEncoder, PairEncoder, RewardModel
-from curation_assets.engines.reward_model import reward_mlp
+from curation_assets.engines.reward_model import HIDDEN, reward_mlp
 from curation_assets.methods.clip_score import clip_cosine
 from curation_assets.numeric.rankings import Preference, bradley_terry_loss, preference_accuracy, ranked_pairs
 from curation_assets.stores.atomic import replacing, write_text_atomically
@@ -34,6 +34,7 @@ class RewardRecipe:
     weight_decay: float = 0.0
     activation: str = "none"
     seed: int = 0
+    hidden: tuple[int, ...] = HIDDEN
 
     def __post_init__(self) -> None:
         if self.updates < 1 or self.learning_rate <= 0:
@@ -102,7 +103,7 @@ def train_reward_model(
         mean = torch.from_numpy(training.features.mean(axis=0))
         scale = torch.from_numpy(training.features.std(axis=0)).clamp_min(1e-6)
         features = (torch.from_numpy(training.features) - mean) / scale
-        mlp = reward_mlp(features.shape[1], recipe.activation)
+        mlp = reward_mlp(features.shape[1], recipe.activation, recipe.hidden)
         optimiser = torch.optim.AdamW(mlp.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
         mlp.train()
         for _ in range(recipe.updates):
@@ -131,6 +132,7 @@ def train_reward_model(
         "model_type": "reward_mlp",
         "width": features.shape[1],
         "activation": recipe.activation,
+        "hidden": recipe.hidden,
         "pair_encoder": pair_encoder,
     }
     write_text_atomically(out / "config.json", json.dumps(config, indent=2) + "\n")

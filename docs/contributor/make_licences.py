@@ -56,6 +56,11 @@ TERMS = {
         "[card](../models/photo_pair.md)",
     ),
     "reward_model": _SCENES,
+    "reward_photos": (
+        "Apache-2.0, data for research and education",
+        "trained on 1,500 Flickr8k photos with their captions (research and educational use); "
+        "[card](../models/reward_model.md)",
+    ),
     "scene_bank": ("Apache-2.0", "captions that this project's grammar writes"),
     "semantic_decoder": _SCENES,
     "sentence_bottleneck": ("Apache-2.0", "fitted on COCO captions (CC BY 4.0) and scenes of this project"),
