@@ -94,7 +94,7 @@ def test_a_gallery_has_the_rows_that_got_furthest_and_of_these_the_best_or_worst
     samples = ctx.store.scan("raw/samples").select("shard", "source_row", "sample_id").collect()
     values = [0.5, 0.25, 0.5, 0.75, 0.5, 0.25, 0.5, 0.75, 0.5, 0.25, 0.5, 0.75]
     decided = [policy.steps[number % 3 == 0].rank_by for number in range(12)]
-    rows = samples.with_columns(pl.Series("value", values), pl.Series("decided_by", decided))
+    rows = samples.with_columns(pl.Series("value", values), pl.Series("decided_by", decided), reason=pl.lit("x"))
 
     def key(row: dict[str, Any]) -> tuple[float, float, str]:
         position = [step.rank_by for step in policy.steps].index(row["decided_by"])

@@ -94,7 +94,7 @@ def _group(
         "columns": [labels.get(name, name) for name in columns],
         "rows": shown,
         "more": wide.height - len(shown),
-        "picture": _picture(shown, columns) if shown else None,
+        "picture": _picture(shown, columns) if len(shown) > 1 else None,
         "text": f"Bars of {title.lower()}: {_sentence(shown, columns)}.",
     }
 

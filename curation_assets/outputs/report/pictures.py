@@ -108,7 +108,8 @@ def histogram_figure(columns: Mapping[str, pl.Series], xlabel: str, bins: int = 
             # one outline, not a patch per bin: several times faster to draw
             colour = _nth(SERIES, number)
             axes.hist(array, bins=edges.tolist(), histtype="stepfilled", alpha=0.6, color=colour, label=label)
-        axes.legend(frameon=False, fontsize=7)
+        if len(arrays) > 1:
+            axes.legend(frameon=False, fontsize=7, loc="upper left", bbox_to_anchor=(1, 1))
     axes.set_xlabel(xlabel)
     axes.set_ylabel("samples")
     return figure
@@ -144,7 +145,7 @@ def plane_figure(
         height = -(a * along + c) / b
         inside = (height >= 0) & (height <= 1)
         axes.plot(along[inside], height[inside], color=RED, linewidth=1.4, label="fused score = .5")
-        axes.legend(frameon=False, fontsize=7)
+        axes.legend(frameon=False, fontsize=7, loc="upper left", bbox_to_anchor=(1, 1))
     first, second = (f"{name.upper()} score" for name in scores.columns)
     axes.set(xlim=(0, 1), ylim=(0, 1), xlabel=first, ylabel=second)
     return figure
@@ -174,7 +175,7 @@ def agreement_figure(table: pl.DataFrame) -> Figure:
     axes.set_yticks(positions, labels)
     axes.set_xlabel("Spearman correlation with the ratings, 95 % interval")
     axes.axvline(0, color=MUTED, linewidth=0.8)
-    axes.legend(frameon=False, fontsize=7)
+    axes.legend(frameon=False, fontsize=7, loc="upper left", bbox_to_anchor=(1, 1))
     return figure
 
 

@@ -57,7 +57,8 @@ from curation_assets.selection.judging import reason_kind
 from curation_assets.selection.policy import RANDOM, Policy
 from curation_assets.stores.manifest import Manifest
 
-GALLERY_SIZE = 8  # samples per row of a gallery
+GALLERY_SIZE = 8  # samples on each side of a cut
+AT_ENDS = 4  # best and worst samples
 SHARDS_AT_ONCE = 50  # whose rows a gallery is chosen from
 THUMBNAIL_PX = 112
 DRAWN_ROWS = 2_000_000  # of a larger pool, about so many rows are drawn
@@ -71,6 +72,7 @@ class Card:
     caption: str
     note: str
     text: str  # stands for the picture where it is not seen
+    id: str  # of the sample, for `curate why`
 
 
 def write_report(ctx: PoolContext, path: Path, downstream: Markup) -> None:
@@ -88,7 +90,7 @@ def write_report(ctx: PoolContext, path: Path, downstream: Markup) -> None:
         version=__version__,
         profile=ctx.profile,
         counts=counts,
-        states_picture=pictures.states_bar(samples) if counts["input rows"] else None,
+        states_picture=pictures.states_bar(samples) if len([one for one in counts.values() if one]) > 2 else None,
         states_text=image_texts.states_text(samples),
         holdings=_holdings_section(ctx),
         domain="web pairs" if ctx.pool.image_domain == WEB else ctx.pool.image_domain,
@@ -334,12 +336,9 @@ def _policy_sections(ctx: PoolContext, thinned: Thinned) -> tuple[list[dict[str,
                 "threshold": facts["threshold"].item(),
                 "picture": pictures.verdicts_histogram(drawn) if policy.rank_by != "random" else None,
                 "text": image_texts.verdicts_text(policy.name, drawn),
-                "galleries": [
-                    ("best kept", gallery(kept)),
-                    ("last kept, just inside the cut", gallery(kept, is_last=True)),
-                    ("first dropped, just outside the cut", gallery(ranked_out)),
-                    ("worst dropped", gallery(ranked_out, is_last=True)),
-                ],
+                "galleries": _galleries(
+                    gallery(kept, is_last=True), gallery(ranked_out), gallery(kept), gallery(ranked_out, is_last=True)
+                ),
             }
         )
     return sections, without_values
@@ -386,6 +385,19 @@ def _counted(table: pl.LazyFrame, column: pl.Expr) -> list[tuple[str, int]]:
     return list(counted.sort("len", "value", descending=[True, False]).iter_rows())
 
 
+def _galleries(
+    above: list[Card], below: list[Card], best: list[Card], worst: list[Card]
+) -> list[tuple[str, list[Card]]]:
+    """Title and cards; in a small pool no sample is shown twice."""
+    shown = {card.id for card in (*above, *below)}
+    return [
+        ("kept, just above the cut", above),
+        ("dropped, just below the cut", below),
+        ("best kept", [card for card in best if card.id not in shown][:AT_ENDS]),
+        ("worst dropped", [card for card in worst if card.id not in shown][-AT_ENDS:]),
+    ]
+
+
 def _gallery(ctx: PoolContext, policy: Policy, chosen: pl.Expr, *, is_last: bool = False) -> list[Card]:
     return _cards(ctx, _ranked(ctx, _parts(ctx, policy, chosen), policy, is_last=is_last))
 
@@ -408,7 +420,9 @@ def _ranked(ctx: PoolContext, parts: Iterable[pl.LazyFrame], policy: Policy, *, 
     is_descending = [is_first != is_last for is_first in (True, True, False)]
     first = list[pl.DataFrame]()
     for part in parts:
-        columns = part.select(pl.col("shard").cast(pl.String), "source_row", "sample_id", "value", "decided_by")
+        columns = part.select(
+            pl.col("shard").cast(pl.String), "source_row", "sample_id", "value", "decided_by", "reason"
+        )
         found = columns.sort(order, descending=is_descending).head(GALLERY_SIZE).collect()
         first = [pl.concat([*first, found]).sort(order, descending=is_descending).head(GALLERY_SIZE)]
     (rows,) = first
@@ -425,12 +439,13 @@ def _cards(ctx: PoolContext, rows: pl.DataFrame) -> list[Card]:
     cards = []
     for row in rows.to_dicts():
         note = "" if row.get("value") is None else f"{row['value']:.3f}"
+        note += f" · {row['reason']}" if row.get("reason") else ""
         try:
             picture = jpeg_uri(load_image(row), THUMBNAIL_PX) if row.get("member") else None
         except FileNotFoundError:  # the owner's tar; `curate run` names shards that the source no longer has
             picture, note = None, f"{note} (its tar is missing)".strip()
         shown = image_texts.clamped(row["caption"])
-        cards.append(Card(picture, shown, note, image_texts.caption_text(row["caption"])))
+        cards.append(Card(picture, shown, note, image_texts.caption_text(row["caption"]), row["sample_id"]))
     return cards
 
 
