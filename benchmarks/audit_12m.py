@@ -1,4 +1,4 @@
-"""The audit at 12.8 M rows in 1,280 shards: fuse, cut, ledger, npy; why; diff; plan for 100 k shards; pandas beside it.
+"""The audit at 12.8 M rows in 1,280 shards: fuse, cut, verdicts, npy; why; diff; plan for 100 k shards; pandas.
 
     python benchmarks/audit_12m.py [--rows N] [--shards N] [--work FOLDER]
 
@@ -19,7 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ import polars as pl
 
 from curation_assets.core.settings import shard_key
 from curation_assets.stores.columns import texts_of
+from curation_assets.stores.parquet import parquet_rows
 from curation_assets.stores.samples import SAMPLES_SCHEMA
 from curation_assets.stores.shard_store import ShardStore
 
@@ -36,14 +37,13 @@ RESULTS = Path(__file__).parent / "results"
 POOL = "big"
 POLICIES = ("clip", "sieve_clip")
 HOSTS = 5_000
-SAMPLED_SHARDS = 128  # the verdict tables of all take minutes, all of the same kind
 
 
 def build(home: Path, rows: int, shards: int, *, slim: bool = False) -> None:
     """raw/samples and two signals, as the flow stores them; goes on where it stopped. One row in 50 failed, one in 200
     has no value.
 
-    `slim`: raw/samples without URL, caption, tar and image hashes, which fuse, cut, ledger and npy do not read: half
+    `slim`: raw/samples without URL, caption, tar and image hashes, which fuse, cut, verdicts and npy do not read: half
     the time and a third of the disk; and with ids that end in zeros, a third of the disk again. A process per core
     builds.
     """
@@ -123,6 +123,7 @@ def _hex(rng: np.random.Generator, size: int, width: int) -> pl.Series:
 RANGES = ("fused/sieve_range", "fused/clip_score_range")
 RECIPE = "fused/sieve_clip"
 CUT = ("filtered/duplicates", "filtered/sieve_clip_cut")
+VERDICTS = "filtered/sieve_clip"
 
 
 def context(home: Path) -> Any:
@@ -155,119 +156,73 @@ def _cpu_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def chain(home: Path) -> dict[str, Any]:
-    """Fuse, cut, ledger, npy of policy sieve_clip, by the flow's tables."""
-    from curation_assets.audit.ledger import LEDGER, recorded_subset, write_ledger, write_versions
-    from curation_assets.audit.versions import VersionBook
-    from curation_assets.flow.declared import policies_of
+def materialised(ctx: Any, *names: str) -> None:
+    """Make tables, all shards of those that have some."""
     from curation_assets.flow.freshness import materialise_table
     from curation_assets.flow.graph import tables_of
     from curation_assets.flow.parallel import materialise_shards
-    from curation_assets.numeric.identity import UID_DTYPE
-    from curation_assets.selection.ranges import whole_pool
-    from curation_assets.stages.filtered.tables import cut_of, recipes_of
-    from curation_assets.stores.arrays import write_npy
 
-    ctx = context(home)
     tables = tables_of(ctx)
-    shards = ctx.store.partitions("raw/samples")
-    seconds: dict[str, float] = {}
-    for name in (
-        *RANGES,
-        RECIPE,
-        *CUT,
-        "filtered/clip_cut",
-        "filtered/clip",
-        LEDGER,
-    ):  # of an earlier run in this folder
-        ctx.store.remove(name)
-
-    def fuse() -> None:
-        for name in RANGES:
+    for name in names:
+        if tables[name].grain == "pool":
             materialise_table(ctx, tables[name], tables=tables)
-        for _, outcome in materialise_shards(ctx, tables[RECIPE], shards, tables=tables):
+            continue
+        for _, outcome in materialise_shards(ctx, tables[name], ctx.store.partitions("raw/samples"), tables=tables):
             if isinstance(outcome, Exception):
                 raise outcome
 
-    def cut() -> None:
-        for name in CUT:
-            materialise_table(ctx, tables[name], tables=tables)
 
-    folder = home / "ledgers"
-    policy = next(one for one in policies_of(ctx) if one.name == "sieve_clip")
+def chain(home: Path) -> dict[str, Any]:
+    """Fuse, cut, verdict tables, npy of policy sieve_clip, by the flow's tables."""
+    from curation_assets.audit.ledger import recorded_ledger
+    from curation_assets.numeric.identity import UID_DTYPE
+    from curation_assets.stores.arrays import write_npy
 
-    def ledger() -> None:
-        book, cut = VersionBook(ctx.store, "embedded"), cut_of(ctx, "sieve_clip")
-        with whole_pool(ctx.store) as pool:
-            write_ledger(pool, policy, folder / "sieve_clip.parquet", book, recipes=recipes_of(ctx), cut=cut)
-        write_versions(book, folder)
+    ctx = context(home)
+    for name in (*RANGES, RECIPE, *CUT, VERDICTS, "filtered/clip_cut", "filtered/clip"):  # of an earlier run
+        ctx.store.remove(name)
 
     def npy() -> int:
-        return write_npy(home / "sieve_clip.npy", recorded_subset(folder / "sieve_clip.parquet"), UID_DTYPE)
+        return write_npy(home / "sieve_clip.npy", [recorded_ledger(ctx.store, "sieve_clip").subset()], UID_DTYPE)
 
+    seconds: dict[str, float] = {}
     cpu: dict[str, float] = {}
     peaks: dict[str, float] = {}
     kept = 0
-    for name, work in (("fuse", fuse), ("cut", cut), ("ledger", ledger), ("npy", npy)):
+    steps: dict[str, Callable[[], Any]] = {
+        "fuse": lambda: materialised(ctx, *RANGES, RECIPE),
+        "cut": lambda: materialised(ctx, *CUT),
+        "ledger": lambda: materialised(ctx, VERDICTS),
+        "npy": npy,
+    }
+    for name, work in steps.items():
         before = _cpu_seconds()
         with peak_memory(name, peaks):
             seconds[name], kept = timed(work)
         cpu[name] = round(_cpu_seconds() - before, 2)
-    size = (folder / "sieve_clip.parquet").stat().st_size
-    count = pl.scan_parquet(folder / "sieve_clip.parquet").select(pl.len()).collect().item()
+    paths = recorded_ledger(ctx.store, "sieve_clip").paths
+    size = sum(path.stat().st_size for path in paths)
+    count = sum(map(parquet_rows, paths))
     return {
         **{f"{name}_seconds": value for name, value in seconds.items()},
         **{f"{name}_cpu_seconds": value for name, value in cpu.items()},
         **{f"{name}_peak_gib": value for name, value in peaks.items()},
         **({"peak_gib": max(peaks.values())} if peaks else {}),
         "total_seconds": round(sum(seconds.values()), 2),
+        "total_cpu_seconds": round(sum(cpu.values()), 2),
         "kept": kept,
         "rows": count,
         "ledger_bytes_per_row": round(size / count, 1),
     }
 
 
-def second_ledger(home: Path) -> dict[str, Any]:
-    """A second policy, so that there is something to compare with; then both where `curate why` looks for them."""
-    from curation_assets.audit.ledger import LEDGER, write_ledger
-    from curation_assets.audit.versions import VersionBook
-    from curation_assets.flow.declared import policies_of
-    from curation_assets.flow.freshness import materialise_table
-    from curation_assets.flow.graph import tables_of
-    from curation_assets.flow.parallel import materialise_shards
-    from curation_assets.selection.rows import PoolRows
-    from curation_assets.stages.filtered.tables import cut_of
-
+def second_policy(home: Path) -> dict[str, Any]:
+    """A second policy, so that there is something to compare with."""
     ctx = context(home)
-    tables = tables_of(ctx)
-    materialise_table(ctx, tables["filtered/clip_cut"], tables=tables)
-    policy = next(one for one in policies_of(ctx) if one.name == "clip")
-    rows, book = PoolRows.read(ctx.store), VersionBook(ctx.store, "embedded")
-    write_ledger(rows, policy, home / "ledgers" / "clip.parquet", book, recipes={}, cut=cut_of(ctx, "clip"))
-    ctx.store.materialise_folder(
-        LEDGER,
-        lambda folder: _link_all(home / "ledgers", folder),
-        code_version="1",
-        inputs=[
-            (name, None)
-            for name in tables[LEDGER].inputs
-            if tables[name].grain == "pool" or not name.startswith("filtered/")
-        ],
-        config={},
-    )
-    shards = ctx.store.partitions("raw/samples")[:SAMPLED_SHARDS]
-    seconds, outcomes = timed(lambda: list(materialise_shards(ctx, tables["filtered/clip"], shards, tables=tables)))
-    for _, outcome in outcomes:
-        if isinstance(outcome, Exception):
-            raise outcome
-    return {"verdict_table_milliseconds_per_shard": round(1000 * seconds / len(shards), 1)}
-
-
-def _link_all(source: Path, target: Path) -> None:
-    for path in source.rglob("*.parquet"):
-        place = target / path.relative_to(source)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        os.link(path, place)
+    materialised(ctx, "filtered/clip_cut")
+    seconds, _ = timed(lambda: materialised(ctx, "filtered/clip"))
+    shards = len(ctx.store.partitions("raw/samples"))
+    return {"verdict_table_milliseconds_per_shard": round(1000 * seconds / shards, 1)}
 
 
 def lookup(home: Path) -> dict[str, Any]:
@@ -308,17 +263,17 @@ def why(home: Path) -> dict[str, Any]:
 def diff(home: Path) -> dict[str, Any]:
     """`curate diff A B --recorded` without starting Python: two policies as their ledgers have them."""
     from curation_assets.audit.diff import recorded_difference
+    from curation_assets.audit.ledger import recorded_ledger
 
-    paths = [home / "ledgers" / f"{name}.parquet" for name in POLICIES]
     store = context(home).store
-    seconds, recorded = timed(lambda: recorded_difference(paths[0], paths[1], store).to_dict())
+    ledgers = [recorded_ledger(store, name) for name in POLICIES]
+    seconds, recorded = timed(lambda: recorded_difference(*ledgers, store).to_dict())
     return {"of_ledgers_seconds": seconds, "iou": round(recorded["iou"], 4)}
 
 
 def diff_page(home: Path) -> dict[str, Any]:
     """`curate diff A B` of two recorded policies: first their verdicts, then groups and what each signal decides."""
-    from curation_assets.audit.diff import RECORDED, Comparison
-    from curation_assets.audit.recorded import current_ledgers
+    from curation_assets.audit.diff import RECORDED, Comparison, policy_comparison
     from curation_assets.flow.declared import policies_of
 
     ctx = context(home)
@@ -326,13 +281,12 @@ def diff_page(home: Path) -> dict[str, Any]:
     pair = [policies[name] for name in POLICIES]
 
     def start() -> Comparison:
-        both = stack.enter_context(Comparison.of(ctx.store, *pair, ledgers=current_ledgers(ctx.store, pair)))
+        both = policy_comparison(ctx.store, *pair)
         assert (both.left.origin, both.right.origin, both.verdicts.judged > 0) == (RECORDED, RECORDED, True)
         return both
 
-    with ExitStack() as stack:
-        first, both = timed(start)
-        rest, found = timed(both.whole)
+    first, both = timed(start)
+    rest, found = timed(both.whole)
     (home / "diff.json").write_text(json.dumps(found.to_dict()))
     return {"first_seconds": first, "seconds": round(first + rest, 3)}
 
@@ -341,11 +295,11 @@ def diff_judged(home: Path) -> dict[str, Any]:
     """The same where no ledger is current: judges both policies again. The numbers are those of the ledgers."""
     from curation_assets.audit.diff import compare
     from curation_assets.flow.declared import policies_of
-    from curation_assets.selection.rows import PoolRows
+    from curation_assets.selection.rows import Pool
 
     ctx = context(home)
     policies = {one.name: one for one in policies_of(ctx)}
-    seconds, found = timed(lambda: compare(PoolRows.read(ctx.store), *(policies[name] for name in POLICIES)))
+    seconds, found = timed(lambda: compare(Pool(ctx.store), *(policies[name] for name in POLICIES)))
     assert json.loads((home / "diff.json").read_text()) == json.loads(json.dumps(found.to_dict()))
     return {"seconds": seconds}
 
@@ -435,7 +389,7 @@ def pandas_selection(home: Path) -> dict[str, Any]:
 
 STAGES: dict[str, Callable[[Path], dict[str, Any]]] = {
     "fuse_cut_ledger_npy": chain,
-    "second_policy": second_ledger,
+    "second_policy": second_policy,
     "lookup": lookup,
     "why": why,
     "diff": diff,

@@ -1,12 +1,11 @@
-"""How cut, ledger, look-ups and diffs grow with rows: audit_12m.py at several sizes, exponents fitted.
+"""How cut, verdicts, look-ups and diffs grow with rows: audit_12m.py at several sizes, exponents fitted.
 
     python benchmarks/growth.py [--rows 1280000,3840000,64000000] [--work FOLDER]
 
 Shards hold 10,000 rows at every size (--rows-per-shard).
 The figures of 12.8 million rows are those of audit_12m.csv, measured by itself,
-unless --rows names that size. Of larger pools only fuse, cut, ledger and npy are measured, on raw/samples without the
-columns that these do not read; 128 million rows take 25 GB of disk, 12 of them while they are sorted. Without --work
-each pool is removed at once.
+unless --rows names that size. Of larger pools only fuse, cut, verdict tables and npy are measured, on raw/samples
+without the columns that these do not read. Without --work each pool is removed at once.
 The exponent b of seconds = a × rows^b is the slope of a least-squares line through the logarithms; memory is a line,
 peak = base + rows × slope. Seconds are CPU time (user and system) except for `why`, whose figures are wall-clock.
 Writes benchmarks/results/growth.csv, with a row per size and measure, and those of the fits with rows empty.

@@ -1,4 +1,4 @@
-"""What Dagster adds to the work: fuse → filter → ledger over shards of 10,000 rows, with it and without.
+"""What Dagster adds to the work: fuse → filter over shards of 10,000 rows, with it and without.
 
     python benchmarks/orchestration.py [--shards 64] [--rounds 2] [--ways plain,single,batched] [--work FOLDER]
     python benchmarks/orchestration.py --ways plain,batched,postgres --postgres-bin /usr/lib/postgresql/15/bin
@@ -39,7 +39,6 @@ ROWS_PER_SHARD = 10_000
 CHAIN = (
     "filtered/duplicates", "fused/clip_score_range", "fused/sieve_range", "fused/sieve_clip", "filtered/clip_cut",
     "filtered/clip", "filtered/sieve_clip_cut", "filtered/sieve_clip", "filtered/subsets", "filtered/overlaps",
-    "filtered/ledger",
 )  # fmt: skip
 OWN_STORAGE = "telemetry:\n  enabled: false\n"
 POSTGRES_STORAGE = """telemetry:

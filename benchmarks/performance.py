@@ -30,7 +30,7 @@ from curation_assets.engines.batches import run_by_length
 from curation_assets.engines.sentence_layers import MAX_TOKENS, pool
 from curation_assets.numeric.agreement import correlations
 from curation_assets.numeric.identity import packed_uids
-from curation_assets.numeric.selection import top_share_compat
+from curation_assets.numeric.selection import compat_rank, value_of_rank
 from curation_assets.selection.rows import uid_columns
 
 RESULTS = Path(__file__).parent / "results" / "performance.csv"
@@ -172,10 +172,12 @@ def in_pandas(folder: Path, out: Path) -> None:
 
 
 def in_polars(folder: Path, out: Path) -> None:
-    """The package's own functions: `top_share_compat`, `uid_columns`, `packed_uids`."""
+    """The package's own functions: `value_of_rank`, `uid_columns`, `packed_uids`."""
     column = "clip_l14_similarity_score"
     table = pl.scan_parquet(sorted(folder.glob("*.parquet")), glob=False).select("uid", column).collect()
-    kept = table.filter(top_share_compat(score := table[column].to_numpy(), FRACTION).passes(score))
+    score = table[column].to_numpy()
+    rank = compat_rank(int(np.count_nonzero(~np.isnan(score))), FRACTION)
+    kept = table.filter(score >= value_of_rank(lambda: [score], rank)[0])
     halves = kept.select(uid_columns("uid")).sort("uid_high", "uid_low")
     np.save(out, packed_uids(halves["uid_high"].to_numpy(), halves["uid_low"].to_numpy()), allow_pickle=False)
 

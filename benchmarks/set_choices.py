@@ -23,9 +23,9 @@ from curation_assets.evaluation.tables import with_truth
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.run_table import run_with_upstream
 from curation_assets.numeric.separation import auc_interval, roc_auc
-from curation_assets.selection.judging import kept_rows
+from curation_assets.selection.judging import judge_pool
 from curation_assets.selection.policy import Policy, Prefilter
-from curation_assets.selection.rows import PoolRows
+from curation_assets.selection.rows import Pool
 from curation_assets.sources.declaration import add_pool, add_world_pool
 from curation_assets.sources.noisy_photos import TRUTH, write_noisy_photos
 from curation_assets.world.web_texts import noise_texts
@@ -88,11 +88,12 @@ def measure(ctx: PoolContext, name: str) -> None:
             rows.append({"pool": name, "table": table, "kind": kind, "auc": auc, "low": low, "high": high})
     table_of = pl.DataFrame(rows).with_columns(pl.col(pl.Float64).round(4)).sort("table", "kind")
     table_of.write_csv(RESULTS / f"set_choices_{name}.csv")
-    pool = PoolRows.read(ctx.store)
+    pool = Pool(ctx.store)
     truth = dict(with_truth(ctx, "signals/clip_score", "value").select("sample_id", "kind").iter_rows())
     kept = []
     for policy in POLICIES:
-        kinds = [truth.get(one) for one in pool.sample_ids.filter(pl.Series(kept_rows(policy, pool)))]
+        judged = pl.concat(judge_pool(policy, pool))
+        kinds = [truth.get(one) for one in judged.filter(pl.col("verdict") == "kept")["sample_id"]]
         known = [kind for kind in kinds if kind is not None]
         kept.append(
             {"pool": name, "policy": policy.name, "kept": len(kinds), "clean": known.count("clean") / len(known)}

@@ -284,8 +284,7 @@ class Pool:
         """
         known = {policy.name: policy for policy in policies_of(self._context)}
         other = what_if(find_policy(known, right or left), fraction=fraction, threshold=threshold, rank_by=rank_by)
-        with policy_comparison(self._context.store, find_policy(known, left), other) as compared:
-            return compared.whole()
+        return policy_comparison(self._context.store, find_policy(known, left), other).whole()
 
 
 def dataset(

@@ -5,7 +5,7 @@
 Pools: `demo` is that of `curate demo`; `photos` are noisy photographs made from the tars of --photographs (FOLDER has
 photos/*.tar), under the profile photos. Ways: `disk`, a folder; `bucket`, a server of S3 on 127.0.0.1; `ray`, a folder
 and two nodes, the second of which is killed while it computes. Each way is a `curate` process of its own. Prints its
-seconds and ends with status 1 where a table, a file of ids or a column of the ledger differs from the first way's.
+seconds and ends with status 1 where a table or a file of ids differs from the first way's.
 """
 
 import argparse
@@ -19,14 +19,11 @@ import tempfile
 import time
 from pathlib import Path
 
-import polars as pl
-
 from curation_assets.core.settings import load_settings
 from curation_assets.flow.context import PoolContext
 from curation_assets.sources.declaration import add_pool
 from curation_assets.sources.noisy_photos import TRUTH, write_noisy_photos
 from curation_assets.stores.catalog import stored_tables
-from curation_assets.stores.content_hash import frame_sha256
 from curation_assets.stores.objects import open_home
 from tests.support.bucket import BUCKET, running_bucket
 from tests.support.paths import REPOSITORY
@@ -52,7 +49,7 @@ def declare(pool: str, home: str, tars: Path) -> list[str]:
 
 
 def contents(pool: str, home: str) -> dict[str, str]:
-    """'table shard' → hash of its content, 'file of ids' → bytes, 'ledger column' → hash; none with times in it."""
+    """'table shard' → hash of its content, 'file of ids' → bytes; none with times in it."""
     name, profile = POOLS[pool]
     settings = load_settings(home, profile)
     open_home(settings.home)
@@ -66,10 +63,6 @@ def contents(pool: str, home: str) -> dict[str, str]:
                 found[f"{asset} {key or ''}"] = manifest.content_sha256
     for file in sorted(store.folder_path("filtered/subsets").glob("**/*.npy")):
         found[f"filtered/subsets {file.name}"] = file.read_bytes().hex()
-    for file in sorted(store.folder_path("filtered/ledger").glob("*.parquet")):
-        ledger = pl.read_parquet(file)
-        for column in ledger.columns:
-            found[f"filtered/ledger {file.name} {column}"] = frame_sha256(ledger.select(column))
     return found
 
 

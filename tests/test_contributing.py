@@ -361,7 +361,7 @@ low = ["wordy", "few_digits", "one_digit", "with_nine"]
 texts = {"distil": False, "policies": ["plain", *low], "downstream": False, "most_commas": 2, "methods": ["nines"]}
 add_pool(settings, "texts", home / "captions.csv", options=texts)
 ctx = PoolContext.open(settings, "texts")
-run_with_upstream(ctx, "filtered/ledger", "filtered/subsets", "filtered/with_few_commas")
+run_with_upstream(ctx, "filtered/subsets", "filtered/with_few_commas")
 few = ctx.store.scan("filtered/with_few_commas").collect()["few"].to_list()
 try:
     add_pool(settings, "wrong", home / "captions.csv", options={"most_commas": -1})

@@ -6,8 +6,7 @@ One function per table. The printed numbers are in printed.yaml; docs/user/paper
 import collections
 import contextlib
 import functools
-import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -37,7 +36,7 @@ from curation_assets.evaluation.training_sets import HELD_OUT as HELD_OUT_ROWS
 from curation_assets.evaluation.training_sets import TRAINING_SETS
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of, teacher_names
-from curation_assets.methods import method_names, oriented
+from curation_assets.methods import method_names
 from curation_assets.numeric.agreement import (
     Agreement,
     AgreementDifference,
@@ -46,12 +45,8 @@ from curation_assets.numeric.agreement import (
     spearman,
 )
 from curation_assets.numeric.metrics.comparison import estimate, independent_units, paired_differences
-from curation_assets.numeric.sorting import as_pairs
-from curation_assets.numeric.spread import mean_of
-from curation_assets.selection.part_by_part import Pool
 from curation_assets.selection.policy import Policy
-from curation_assets.selection.ranges import whole_pool
-from curation_assets.selection.rows import uid_columns
+from curation_assets.selection.rows import Pool, Wanted
 from curation_assets.stages.distilled.human_agreement import CAPTIONS, CORRELATIONS, HELD_OUT
 from curation_assets.stores.shard_store import MissingTableError
 
@@ -497,14 +492,13 @@ def sieve8(sources: Sources) -> list[Row]:
     for ranking, reference in (("sieve", "signals.sieve"), ("sieve_clip", "fused.sieve_clip")):
         for ctx in sources.pools:
             try:
-                with whole_pool(ctx.store, ctx.progress) as pool:
-                    table = iou_at(
-                        pool,
-                        Policy(name=ranking, rank_by=reference, fraction=1.0),
-                        Policy(name="clip", rank_by="signals.clip_score", fraction=1.0),
-                        TOP_SHARES,
-                    )
-                    samples = sum(int(rows.is_kept.sum()) for rows in pool.parts())
+                ranked = (
+                    Policy(name=ranking, rank_by=reference, fraction=1.0),
+                    Policy(name="clip", rank_by="signals.clip_score", fraction=1.0),
+                )
+                pool = Pool(ctx.store, ctx.progress)
+                table = iou_at(pool.held(Wanted.of(ranked[0]) | Wanted.of(ranked[1])), *ranked, TOP_SHARES)
+                samples = sum(int((rows["status"] == "kept").sum()) for rows in pool.parts())
             except MissingTableError:
                 missing.append(lacks_values(ctx, reference))
                 continue
@@ -586,18 +580,16 @@ def _means_of_sets(
     """
     by_signal: dict[str, dict[str, list[float]]] = {}
     for ctx in sources.pools:
-        with whole_pool(ctx.store, ctx.progress) as pool:
-            kept = {}
-            for name, _ in sets:
-                key = str(TrainingKey(name, size, min(DownstreamOptions.of(ctx).downstream_seeds)))
-                with contextlib.suppress(MissingTableError):  # trained in an earlier run, whose tables were removed
-                    kept[name] = _rows_of(pool, ctx.store.read(TRAINING_SETS, key, ["sample_id"]))
-            for method, name in itertools.product(ctx.methods("signals"), kept):
-                parts = functools.partial(_values_of, pool, f"signals.{method.name}", kept[name])
-                with contextlib.suppress(MissingTableError):
-                    if count := sum(map(len, parts())):
-                        mean = mean_of(parts, count)
-                        by_signal.setdefault(method.name, {}).setdefault(name, []).append(mean)
+        seed = min(DownstreamOptions.of(ctx).downstream_seeds)
+        ids = {}
+        for name, _ in sets:
+            with contextlib.suppress(MissingTableError):  # trained in an earlier run, whose tables were removed
+                rows = ctx.store.read(TRAINING_SETS, str(TrainingKey(name, size, seed)), ["sample_id"])
+                ids[name] = rows["sample_id"].implode()
+        for method in ctx.methods("signals"):
+            with contextlib.suppress(MissingTableError):
+                for name, mean in _means_of(ctx, f"signals.{method.name}", ids).items():
+                    by_signal.setdefault(method.name, {}).setdefault(name, []).append(mean)
     pools = len(sources.pools)
     return {
         signal: {name: float(np.mean(means)) for name, means in of_sets.items() if len(means) == pools}
@@ -605,21 +597,15 @@ def _means_of_sets(
     }
 
 
-def _rows_of(pool: Pool, ids: pl.DataFrame) -> list[np.ndarray]:
-    """Of every part, the rows that are kept and of one of the ids, eight in a byte."""
-    listed = np.sort(as_pairs(*ids.select(uid_columns()).to_numpy().T))
-    found = []
-    for rows in pool.parts():
-        mine = as_pairs(rows.uid_high, rows.uid_low)
-        found.append(np.packbits(rows.is_kept & np.isin(mine, listed)))
-    return found
-
-
-def _values_of(pool: Pool, reference: str, chosen: Sequence[np.ndarray]) -> Iterator[np.ndarray]:
-    """Values of the rows that are chosen and have one, part by part."""
-    for rows, bits in zip(pool.parts(), chosen, strict=True):
-        values = oriented(reference, rows.values(reference))
-        yield values[np.unpackbits(bits, count=len(rows)).astype(bool) & ~np.isnan(values)]
+def _means_of(ctx: PoolContext, reference: str, ids: Mapping[str, pl.Series]) -> dict[str, float]:
+    """Training set → mean of a signal over the rows that are kept, listed and have a value."""
+    found: dict[str, list[pl.Series]] = {name: [] for name in ids}
+    for rows in Pool(ctx.store, ctx.progress).parts(Wanted((reference,))):
+        valued = rows.filter(pl.col("status") == "kept").drop_nulls(reference)
+        for name, listed in ids.items():
+            found[name].append(valued.filter(pl.col("sample_id").is_in(listed))[reference])
+    values = {name: pl.concat(parts) for name, parts in found.items()}
+    return {name: float(np.mean(one.to_numpy())) for name, one in values.items() if len(one)}
 
 
 def rao3(sources: Sources) -> list[Row]:

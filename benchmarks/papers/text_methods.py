@@ -9,7 +9,6 @@ import polars as pl
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of
 from curation_assets.numeric.spread import spread
-from curation_assets.selection.rows import UID
 from curation_assets.stages.filtered.tables import KEPT_BY, with_policies
 from curation_assets.stores.frame_file import FrameFile
 
@@ -75,7 +74,7 @@ def data_sets(ctx: PoolContext, measured: Sequence[str] = RAO_METHODS) -> pl.Dat
     rows = []
     for name in measured:
         values = FrameFile(
-            part.drop_nulls("value").drop(UID) for part in with_policies(ctx, f"signals/{name}", ["value"])
+            part.drop_nulls("value").drop("sample_id") for part in with_policies(ctx, f"signals/{name}", ["value"])
         )
         for subset, is_in in subsets.items():
 

@@ -1,29 +1,24 @@
 """A policy's subset against somebody else's, such as a published list of ids: who keeps what, and why not."""
 
-import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
-from curation_assets.audit.diff import FITTED, FROZEN, RECORDED, Overlap
-from curation_assets.audit.ledger import PART_ROWS, ledger_parts
+from curation_assets.audit.diff import Overlap, judged_side, recorded_side
 from curation_assets.audit.recorded import current_ledgers, cuts_in_force
-from curation_assets.core.progress import ProgressReporter
-from curation_assets.numeric.sorting import stretches
+from curation_assets.core.progress import ProgressReporter, Silent
+from curation_assets.core.table_names import SAMPLES
+from curation_assets.numeric.sorting import as_pairs
 from curation_assets.selection.judging import reason_kind
-from curation_assets.selection.part_by_part import judge_pool
 from curation_assets.selection.policy import Policy
-from curation_assets.selection.ranges import whole_pool
-from curation_assets.selection.rows import STATES, UID, Texts
-from curation_assets.stores.external_sort import key_ranges
+from curation_assets.selection.rows import Pool
+from curation_assets.stores.columns import halves_of
+from curation_assets.stores.pool_queries import open_whole_pool
 from curation_assets.stores.shard_store import ShardStore
-from curation_assets.stores.subsets import listed_ids
-
-_UID = list(UID)
+from curation_assets.stores.subsets import distinct_ids
 
 
 @dataclass(frozen=True)
@@ -65,64 +60,47 @@ def compare_with_file(
 ) -> AgainstFile:
     """A policy as its ledger has it, if that is current, else judged now; and the ids of a file (`stores/subsets.py`).
 
-    Both are read side by side, as they are sorted. Of a sample in several rows the one that is kept counts. Raises
-    ValueError for another kind of file, and what reading a signal raises.
+    Of a sample in several rows the one that is kept counts. In memory are the ids of the file. Raises ValueError for
+    another kind of file, and what reading a signal raises.
     """
-    overlap, judged, listed = Overlap(0, 0, 0, 0), 0, 0
-    reasons = pl.DataFrame(schema={"verdict": pl.String, "reason": pl.String, "samples": pl.UInt32})
-    with ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ids-", ignore_cleanup_errors=True))
-        ids = listed_ids(path, Path(folder))
-        states, origin = _states(store, policy, stack, progress)
-        for rows, listed_here in key_ranges([states, ids], _UID):
-            first = rows.sort(pl.col("verdict") != "kept", ~pl.col("is_judged"), maintain_order=True)
-            samples = first.unique(_UID, keep="first", maintain_order=True)
-            in_list = listed_here.unique()
-            here = samples.join(in_list.with_columns(is_listed=True), on=_UID, how="left")
-            kept, in_file = here["verdict"] == "kept", here["is_listed"].is_not_null()
-            overlap += Overlap.of(kept.to_numpy(), in_file.to_numpy())
-            judged, listed = judged + int(samples["is_judged"].sum()), listed + in_list.height
-            missed = here.filter(in_file & ~kept).group_by("verdict", reason_kind(pl.col("reason")).alias("reason"))
-            both = pl.concat([reasons, missed.len("samples")])
-            reasons = both.group_by("verdict", "reason").agg(pl.col("samples").sum())
+    listed, pool = distinct_ids(path), Pool(store, progress or Silent())
+    ledger, cut = current_ledgers(store, [policy]).get(policy.name), cuts_in_force(store, [policy]).get(policy.name)
+    side = judged_side(pool, policy, cut) if ledger is None else recorded_side(store, ledger)
+    several = _in_several_rows(store)
+    counts, reasons, repeated = np.zeros(5, dtype=np.int64), list[pl.DataFrame](), list[pl.DataFrame]()
+    for group in pool.groups():
+        rows = side.read(group).select("sample_id", "verdict", "reason", is_judged=pl.col("decided_by").is_not_null())
+        is_repeated = rows["sample_id"].is_in(several)
+        repeated.append(rows.filter(is_repeated))
+        counts += _counted(rows.filter(~is_repeated), listed, reasons)
+    first = pl.concat(repeated).sort(pl.col("verdict") != "kept", ~pl.col("is_judged"), maintain_order=True)
+    counts += _counted(first.unique("sample_id", keep="first", maintain_order=True), listed, reasons)
+    samples, judged, *kept = counts.tolist()
+    overlap = Overlap(samples, *kept)
+    shown = pl.concat(reasons).group_by("verdict", "reason").agg(pl.col("samples").sum())
     return AgainstFile(
         policy.name,
         str(path),
-        origin,
+        side.origin,
         overlap,
         judged,
-        listed,
-        listed - overlap.right,
-        reasons.sort("samples", "verdict", "reason", descending=[True, False, False]),
+        len(listed),
+        len(listed) - overlap.right,
+        shown.sort("samples", "verdict", "reason", descending=[True, False, False]),
     )
 
 
-def _states(
-    store: ShardStore, policy: Policy, stack: ExitStack, progress: ProgressReporter | None
-) -> tuple[Iterator[pl.DataFrame], str]:
-    """Rows, part by part, sorted: uid_high, uid_low, verdict, reason, is_judged; and where they come from."""
-    ledger = current_ledgers(store, [policy]).get(policy.name)
-    if ledger is not None:
-        columns = [*_UID, "verdict", "reason", "decided_by"]
-        return (_with_texts(part.frame) for part in ledger_parts(ledger, columns)), RECORDED
-    pool, cut = stack.enter_context(whole_pool(store, progress)), cuts_in_force(store, [policy]).get(policy.name)
-    judged = judge_pool(policy, pool, cut)
-    frames = (
-        pl.DataFrame(
-            [
-                pl.Series("uid_high", some.rows.uid_high[part]),
-                pl.Series("uid_low", some.rows.uid_low[part]),
-                Texts(some.verdict, list(STATES)).series("verdict", part),
-                some.reason.series("reason", part),
-                Texts(some.step, [one.rank_by for one in some.cut.cuts]).series("decided_by", part),
-            ]
-        )
-        for some in judged.parts()
-        for part in stretches(len(some.rows), PART_ROWS)
-    )
-    return map(_with_texts, frames), FITTED if cut is None else FROZEN
+def _in_several_rows(store: ShardStore) -> pl.Series:
+    """sample_ids that raw/samples has in several rows, kept by raw or not."""
+    with open_whole_pool(store, [SAMPLES]) as connection:
+        query = "select sample_id from raw.samples group by sample_id having count(*) > 1"
+        return connection.sql(query).pl()["sample_id"].implode()
 
 
-def _with_texts(rows: pl.DataFrame) -> pl.DataFrame:
-    is_judged = pl.col("decided_by").is_not_null().alias("is_judged")
-    return rows.select(*_UID, pl.col("verdict", "reason").cast(pl.String), is_judged)
+def _counted(rows: pl.DataFrame, listed: np.ndarray, reasons: list[pl.DataFrame]) -> list[int]:
+    """Of samples, a row each: how many, judged, kept, listed, both; `reasons` takes why listed ones are not kept."""
+    mine, ids = as_pairs(*halves_of(rows["sample_id"]).T), np.append(listed, b"")  # where one comes after all of them
+    is_kept, is_listed = rows["verdict"] == "kept", pl.Series(ids[np.searchsorted(listed, mine)] == mine)
+    missed = rows.filter(is_listed & ~is_kept).group_by("verdict", reason_kind(pl.col("reason")).alias("reason"))
+    reasons.append(missed.len("samples"))
+    return [rows.height, *(int(one.sum()) for one in (rows["is_judged"], is_kept, is_listed, is_kept & is_listed))]

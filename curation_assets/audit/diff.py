@@ -2,8 +2,7 @@
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +10,17 @@ import numpy as np
 import polars as pl
 import yaml
 
-from curation_assets.audit.ledger import LedgerError, ledger_facts, ledger_rows_sha256, read_ledger, signal_column
-from curation_assets.audit.recorded import current_ledgers, cuts_in_force, recorded_pool
+from curation_assets.audit.ledger import Ledger, LedgerError
+from curation_assets.audit.recorded import current_ledgers, cuts_in_force
 from curation_assets.audit.shifts import Progress, marks_of, shifts
-from curation_assets.core.progress import ProgressReporter
+from curation_assets.core.progress import ProgressReporter, Silent
 from curation_assets.core.settings import POOL_NAME
 from curation_assets.core.table_names import SAMPLES
-from curation_assets.methods import oriented
-from curation_assets.numeric.selection import ranks, top_count
-from curation_assets.numeric.sorting import stretches
+from curation_assets.methods import lower_is_better
 from curation_assets.selection.cut import PolicyCut
-from curation_assets.selection.judging import Judged, reason_kind
+from curation_assets.selection.judging import fit_cut, judge, judge_pool, reason_kind
 from curation_assets.selection.leave_one_out import leave_one_out
-from curation_assets.selection.part_by_part import Pool, judge_pool, kept_parts
+from curation_assets.selection.left_out import remaining
 from curation_assets.selection.policy import (
     Policy,
     Prefilter,
@@ -31,11 +28,8 @@ from curation_assets.selection.policy import (
     policy_content,
     shipped_policies,
 )
-from curation_assets.selection.ranges import PART_ROWS
-from curation_assets.selection.rows import DROPPED, KEPT, STATES
+from curation_assets.selection.rows import IDENTITY, STATES, Pool, Rows, Wanted, read_rows
 from curation_assets.stores.atomic import write_text_atomically
-from curation_assets.stores.columns import uid_texts
-from curation_assets.stores.parquet import parquet_rows, scan_parquet
 from curation_assets.stores.shard_store import ShardStore
 
 NEAREST_COUNT = 10
@@ -130,83 +124,96 @@ class WholeDifference(Difference):
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two policies: its verdicts, and the samples that its last cut dropped by the smallest margin."""
+    """One of the two policies, and its verdicts: shards → those of their rows, in the order of raw/samples."""
 
     policy: Policy
-    rows: int
-    verdict_in: Callable[[slice], np.ndarray]  # some rows → (n,) int8, as STATES
-    judged: int
-    nearest: pl.DataFrame  # position, sample_id, shard, source_row, value, margin
+    read: Callable[[Sequence[str]], pl.DataFrame]
     origin: str = FITTED
 
-    def kept_in(self, part: slice) -> np.ndarray:
-        """(n,) bool: which of some rows are in the subset."""
-        return self.verdict_in(part) == KEPT
 
-
-@dataclass
+@dataclass(frozen=True)
 class Comparison:
     """Two policies on one pool, in steps: `verdicts` takes seconds where both are recorded, `whole` more."""
 
     store: ShardStore
     left: Side
     right: Side
-    read_pool: Callable[[], Pool] = field(repr=False)
-
-    @classmethod
-    @contextmanager
-    def of(
-        cls,
-        store: ShardStore,
-        left: Policy,
-        right: Policy,
-        *,
-        ledgers: Mapping[str, Path] | None = None,
-        cuts: Mapping[str, PolicyCut] | None = None,
-        nearest: int = NEAREST_COUNT,
-        progress: ProgressReporter | None = None,
-    ) -> Iterator["Comparison"]:
-        """`ledgers`: policy → its ledger, of the rows that the pool has; a policy without one is judged.
-
-        `cuts`: policy → the frozen cut that is applied; a policy without one is fitted. A pool larger than memory lies
-        sorted on disk until the block ends. Raises LedgerError for ledgers of different rows, and what reading a signal
-        raises.
-        """
-        paths = [(ledgers or {}).get(policy.name) for policy in (left, right)]
-        recorded = [path for path in paths if path is not None]
-        if len(recorded) == 2:
-            _check_same_rows(*recorded)
-        with ExitStack() as stack:
-            read_pool = functools.cache(lambda: stack.enter_context(recorded_pool(store, recorded, progress)))
-
-            def side(name: str, policy: Policy, path: Path | None) -> Side:
-                if path is not None:
-                    return recorded_side(path, nearest)
-                return judged_side(read_pool(), policy, (cuts or {}).get(policy.name), nearest, name)
-
-            yield cls(store, side("left", left, paths[0]), side("right", right, paths[1]), read_pool)
+    pool: Pool
+    nearest: int = NEAREST_COUNT
 
     @functools.cached_property
     def verdicts(self) -> Difference:
-        """Overlap, transitions and nearest dropped samples."""
-        return _difference(self.store, self.left, self.right)
+        """Overlap, transitions and nearest dropped samples. Raises LedgerError for ledgers of different rows."""
+        counts, judged = np.zeros((3, 3), dtype=np.int64), np.zeros(2, dtype=np.int64)
+        near: list[pl.DataFrame | None] = [None, None]
+        for sides in self._parts():
+            codes = [_codes(one) for one in sides]
+            counts += np.bincount(codes[0] * 3 + codes[1], minlength=9).reshape(3, 3)
+            judged += [int(one["decided_by"].is_not_null().sum()) for one in sides]
+            for at, (side, mine, other) in enumerate(zip((self.left, self.right), sides, sides[::-1], strict=True)):
+                near[at] = _nearest(side.policy, near[at], mine, other, self.nearest)
+        kept = counts[0].sum(), counts[:, 0].sum(), counts[0, 0]
+        return Difference(
+            self.left.policy,
+            self.right.policy,
+            Overlap(int(counts.sum()), *map(int, kept)),
+            int(judged.max()),
+            _transitions(counts),
+            pl.concat([self._with_texts(side, rows) for side, rows in zip((self.left, self.right), near, strict=True)]),
+        )
 
     def whole(self, on_progress: Progress | None = None) -> WholeDifference:
         """With shifts and what each signal decides. `on_progress` gets how many shards are counted, of `shards`."""
-        pool, sides = self.read_pool(), (self.left, self.right)
+        sides = (self.left, self.right)
         different = sides[: 1 if self.left.policy == self.right.policy else 2]
         return WholeDifference(
             **vars(self.verdicts),
-            shifts=shifts(pool, self._marks(pool), on_progress),
-            leave_one_out=pl.concat([leave_one_out(pool, side.policy, side.kept_in) for side in different]),
+            shifts=shifts(self.pool, self._marks(), on_progress),
+            leave_one_out=pl.concat(leave_one_out(self.pool, side.policy, self._kept(side)) for side in different),
         )
 
-    def _marks(self, pool: Pool) -> Iterator[np.ndarray]:
+    def _parts(self) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
+        """Verdicts of both, of some shards after the others."""
+        for group in self.pool.groups():
+            left, right = self.left.read(group), self.right.read(group)
+            if not left.select(IDENTITY).equals(right.select(IDENTITY)):
+                raise LedgerError(
+                    f"{self.left.policy.name} and {self.right.policy.name} record different rows; run the pool again "
+                    "so that both are of one pool"
+                )
+            yield left, right
+
+    def _marks(self) -> Iterator[np.ndarray]:
         """Part after part, who kept each row."""
-        start = 0
-        for rows in pool.parts():
-            part = slice(start, start := start + len(rows))
-            yield marks_of(rows.is_kept, self.left.kept_in(part), self.right.kept_in(part))
+        for rows, sides in zip(self.pool.parts(), self._parts(), strict=True):
+            kept = [(one["verdict"] == "kept").to_numpy() for one in sides]
+            yield marks_of((rows["status"] == "kept").to_numpy(), *kept)
+
+    def _kept(self, side: Side) -> Callable[[], Iterator[pl.Series]]:
+        return lambda: (side.read(group)["verdict"] == "kept" for group in self.pool.groups())
+
+    def _with_texts(self, side: Side, rows: pl.DataFrame | None) -> pl.DataFrame:
+        """The nearest dropped samples of a side, with their texts."""
+        assert rows is not None, side
+        texts = []
+        for shard, source_row in rows.select("shard", "source_row").iter_rows():
+            sample = self.store.read(SAMPLES, shard, ["source_row", "caption", "url"])
+            texts.append(sample.filter(pl.col("source_row") == source_row).select("caption", "url").head(1))
+        text = pl.concat(texts) if texts else pl.DataFrame(schema={"caption": pl.String, "url": pl.String})
+        if text.height != rows.height:
+            raise LedgerError(
+                f"raw/samples lacks samples that policy {side.policy.name!r} judged; `curate run` the pool again"
+            )
+        return rows.select(
+            pl.lit(side.policy.name).alias("policy"),
+            "sample_id",
+            text["caption"],
+            text["url"],
+            pl.lit(side.policy.rank_by).alias("decided_by"),
+            "value",
+            "margin",
+            "other_verdict",
+        )
 
     @property
     def shards(self) -> int:
@@ -216,43 +223,51 @@ class Comparison:
 
 def policy_comparison(
     store: ShardStore, left: Policy, right: Policy, progress: ProgressReporter | None = None
-) -> AbstractContextManager[Comparison]:
-    """Two policies of a pool: as their ledgers have them where those are current, else judged by their frozen cuts.
+) -> Comparison:
+    """Two policies of a pool: as their ledgers have them where those are current, else judged by their frozen cuts,
+    else by cuts fitted now.
 
-    Raises ValueError where both are the same policy, and what `Comparison.of` raises.
+    Raises ValueError where both are the same policy, and what reading a signal raises.
     """
     if left == right:
         raise ValueError(
             f"{left.name} and {right.name} are the same policy; name another, or change its fraction, threshold, "
             "ranking signal or prefilters"
         )
-    both = [left, right]
+    pool, both = Pool(store, progress or Silent()), [left, right]
     ledgers, cuts = current_ledgers(store, both), cuts_in_force(store, both)
-    return Comparison.of(store, left, right, ledgers=ledgers, cuts=cuts, progress=progress)
+    sides = [
+        recorded_side(store, ledgers[one.name]) if one.name in ledgers else judged_side(pool, one, cuts.get(one.name))
+        for one in both
+    ]
+    return Comparison(store, sides[0], sides[1], pool)
 
 
 def compare(pool: Pool, left: Policy, right: Policy, *, nearest: int = NEAREST_COUNT) -> WholeDifference:
     """Judge a pool by both policies, fitted on it, and compare their verdicts. Raises what reading a signal raises."""
-    first, other = judged_side(pool, left, None, nearest, "left"), judged_side(pool, right, None, nearest, "right")
-    return Comparison(pool.store, first, other, lambda: pool).whole()
+    return Comparison(pool.store, judged_side(pool, left), judged_side(pool, right), pool, nearest).whole()
 
 
-def recorded_difference(left: Path, right: Path, store: ShardStore, *, nearest: int = NEAREST_COUNT) -> Difference:
+def recorded_difference(left: Ledger, right: Ledger, store: ShardStore, *, nearest: int = NEAREST_COUNT) -> Difference:
     """Two policies as their ledgers have them, whatever the pool is now. Raises LedgerError for other rows."""
-    _check_same_rows(left, right)
-    return _difference(store, *(recorded_side(path, nearest) for path in (left, right)))
+    shards = [tuple(store.partitions(f"filtered/{one.policy.name}")) for one in (left, right)]
+    if shards[0] != shards[1]:
+        raise LedgerError(f"{left.policy.name} and {right.policy.name} record different rows; run the pool again")
+    pool = Pool(store, shards=shards[0])
+    return Comparison(store, recorded_side(store, left), recorded_side(store, right), pool, nearest).verdicts
 
 
-def iou_at(pool: Pool, left: Policy, right: Policy, fractions: Sequence[float]) -> pl.DataFrame:
+def iou_at(pool: Rows, left: Policy, right: Policy, fractions: Sequence[float]) -> pl.DataFrame:
     """IoU of two rankings at each fraction: fraction, left, right, both, iou, chance_iou. SIEVE §4.2; formulas.md §2.5.
 
     chance_iou: k / (2 − k) for two independent draws of a share k of the samples that raw kept.
     """
     records = []
-    judged = sum(int(rows.is_kept.sum()) for rows in pool.parts())
+    judged = sum(int((rows["status"] == "kept").sum()) for rows in pool.parts())
     for fraction in fractions:
-        kept = [kept_parts(policy.with_fraction(fraction), pool) for policy in (left, right)]
-        overlap = sum(map(Overlap.of, *kept), Overlap(0, 0, 0, 0))
+        sides = [judge_pool(policy.with_fraction(fraction), pool) for policy in (left, right)]
+        parts = ([(one["verdict"] == "kept").to_numpy() for one in both] for both in zip(*sides, strict=True))
+        overlap = sum((Overlap.of(*both) for both in parts), Overlap(0, 0, 0, 0))
         records.append(
             {
                 "fraction": fraction,
@@ -269,117 +284,45 @@ def iou_at(pool: Pool, left: Policy, right: Policy, fractions: Sequence[float]) 
 
 # -- the two sides ----------------------------------------------------------------------------------------------------
 
-
-def judged_side(
-    pool: Pool, policy: Policy, cut: PolicyCut | None = None, nearest: int = NEAREST_COUNT, name: str = "judged"
-) -> Side:
-    """Judge a pool by a policy: by a frozen `cut`, or by one fitted now. `name`: as of `JudgedPool`."""
-    judged, start, near = judge_pool(policy, pool, cut, name), 0, []
-    for some in judged.parts():
-        near.append(_nearest_of(some, start, nearest))
-        start += len(some.rows)
-    found = pl.concat(near)  # in order of sample_id, which settles ties
-    found = found[np.argsort(ranks(oriented(policy.rank_by, found["value"].to_numpy())))].head(nearest)
-    return Side(policy, start, judged.verdict_in, judged.counts[0][0], found, FITTED if cut is None else FROZEN)
+_COLUMNS = [*IDENTITY, "decided_by", "value", "margin", "verdict", "reason"]
 
 
-def _nearest_of(judged: Judged, start: int, count: int) -> pl.DataFrame:
-    """`Side.nearest` of some rows, the first of which is at position `start`; in order of sample_id."""
-    rows, policy = judged.rows, judged.policy
-    values = rows.signal(policy.rank_by, policy.seed).values
-    dropped = np.flatnonzero((judged.verdict == DROPPED) & (judged.step == len(judged.cut.cuts) - 1))
-    worth = oriented(policy.rank_by, values[dropped])
-    chosen = dropped[top_count(worth, count).passes(worth)]
-    return pl.DataFrame(
-        [
-            pl.Series("position", start + chosen, dtype=pl.Int64),
-            uid_texts(rows.uid_high[chosen], rows.uid_low[chosen]),
-            pl.Series("shard", [rows.shard.words[code] for code in rows.shard.codes[chosen]], dtype=pl.String),
-            pl.Series("source_row", rows.source_row[chosen], dtype=pl.Int64),
-            pl.Series("value", values[chosen]),
-            pl.Series("margin", judged.margin[chosen]).fill_nan(None),
-        ]
+def judged_side(pool: Pool, policy: Policy, cut: PolicyCut | None = None) -> Side:
+    """Judge a pool by a policy: by a frozen `cut`, or by one fitted now."""
+    wanted = Wanted.of(policy)
+    fitted = fit_cut(policy, pool.held(Wanted.of(policy, with_reasons=False))) if cut is None else cut
+
+    def read(shards: Sequence[str]) -> pl.DataFrame:
+        return judge(policy, remaining(policy, read_rows(pool.store, shards, wanted)), fitted).select(_COLUMNS)
+
+    return Side(policy, read, FITTED if cut is None else FROZEN)
+
+
+def recorded_side(store: ShardStore, ledger: Ledger) -> Side:
+    """A policy as its ledger in the pool has it."""
+    table = f"filtered/{ledger.policy.name}"
+    return Side(
+        ledger.policy, lambda shards: store.scan(table, list(shards)).select(_COLUMNS).collect(), origin=RECORDED
     )
 
 
-def recorded_side(path: Path, nearest: int = NEAREST_COUNT) -> Side:
-    """A policy as its ledger has it. Raises LedgerError for a file that is none."""
-    policy, _, _, counts = ledger_facts(path)
-    passing = counts[-1][2]
-    scan = scan_parquet(path, row_index_name="position").filter(
-        pl.col("verdict").cast(pl.String) == STATES[DROPPED],
-        pl.col("rank").is_between(passing + 1, passing + nearest),
-        reason_kind(pl.col("reason")) == f"below_cut:{policy.rank_by}",  # else a prefilter's: its ranks are others
-    )
-    rows_near = scan.select(
-        pl.col("position").cast(pl.Int64), "uid_high", "uid_low", pl.col("shard").cast(pl.String), "source_row", "rank",
-        pl.col(signal_column(policy.rank_by)).alias("value"), "margin",
-    ).collect(engine="streaming").sort("rank", "position")  # fmt: skip
-    ids = uid_texts(rows_near["uid_high"], rows_near["uid_low"])
-    chosen = rows_near.select("position", ids, "shard", "source_row", "value", "margin")
-
-    def verdict_in(part: slice) -> np.ndarray:
-        verdict = read_ledger(path, ["verdict"], part).frame["verdict"].cast(pl.String)
-        return verdict.cast(pl.Enum(STATES)).to_physical().cast(pl.Int8).to_numpy()
-
-    return Side(policy, parquet_rows(path), verdict_in, counts[0][0], chosen, RECORDED)
+def _codes(verdicts: pl.DataFrame) -> np.ndarray:
+    """(N,) int64, as STATES."""
+    return verdicts["verdict"].cast(pl.Enum(STATES)).to_physical().cast(pl.Int64).to_numpy()
 
 
-def _check_same_rows(left: Path, right: Path) -> None:
-    """Raise LedgerError unless two ledgers have the same rows in the same order."""
-    if ledger_rows_sha256(left) != ledger_rows_sha256(right):
-        raise LedgerError(f"{left} and {right} record different rows; run the pool again so that both are of one pool")
-
-
-def _nearest(store: ShardStore, side: Side, other: Side) -> pl.DataFrame:
-    """The nearest dropped samples of a side, with their texts and the other policy's verdict on each."""
-    texts = []
-    for shard, source_row in side.nearest.select("shard", "source_row").iter_rows():
-        sample = store.read(SAMPLES, shard, ["source_row", "caption", "url"])
-        texts.append(sample.filter(pl.col("source_row") == source_row).select("caption", "url").head(1))
-    text = pl.concat(texts) if texts else pl.DataFrame(schema={"caption": pl.String, "url": pl.String})
-    if text.height != side.nearest.height:
-        raise LedgerError(
-            f"raw/samples lacks samples that policy {side.policy.name!r} judged; `curate run` the pool again"
-        )
-    codes = [other.verdict_in(slice(at, at + 1)) for at in side.nearest["position"]]
-    return side.nearest.select(
-        pl.lit(side.policy.name).alias("policy"),
-        "sample_id",
-        text["caption"],
-        text["url"],
-        pl.lit(side.policy.rank_by).alias("decided_by"),
-        "value",
-        "margin",
-        pl.Series("other_verdict", [STATES[int(code[0])] for code in codes], dtype=pl.String),
-    )
-
-
-def _difference(store: ShardStore, left: Side, right: Side) -> Difference:
-    counts = _verdict_pairs(left, right)
-    kept = counts[KEPT].sum(), counts[:, KEPT].sum(), counts[KEPT, KEPT]
-    return Difference(
-        left.policy,
-        right.policy,
-        Overlap(int(counts.sum()), *map(int, kept)),
-        max(left.judged, right.judged),
-        _transitions(counts),
-        pl.concat([_nearest(store, left, right), _nearest(store, right, left)]),
-    )
-
-
-def _verdict_pairs(left: Side, right: Side) -> np.ndarray:
-    """(3, 3) int64: how many rows have each verdict of the left and of the right, as codes of STATES."""
-    counts = np.zeros(9, dtype=np.int64)
-    for part in stretches(left.rows, PART_ROWS):
-        verdicts = left.verdict_in(part), right.verdict_in(part)
-        for some in stretches(len(verdicts[0])):
-            counts += np.bincount(verdicts[0][some] * np.int8(3) + verdicts[1][some], minlength=9)
-    return counts.reshape(3, 3)
+def _nearest(
+    policy: Policy, known: pl.DataFrame | None, mine: pl.DataFrame, other: pl.DataFrame, count: int
+) -> pl.DataFrame:
+    """The `count` rows that the policy's last cut dropped by the smallest margin, of those known and of a part."""
+    is_near = reason_kind(pl.col("reason")) == f"below_cut:{policy.rank_by}"  # a prefilter's reasons are others
+    rows = mine.with_columns(other["verdict"].alias("other_verdict")).filter(is_near)
+    both = rows if known is None else pl.concat([known, rows])
+    return both.sort("value", "sample_id", descending=[not lower_is_better(policy.rank_by), False]).head(count)
 
 
 def _transitions(counts: np.ndarray) -> pl.DataFrame:
-    """`_verdict_pairs` as a table, without those that are not there."""
+    """(3, 3) rows that have each verdict of the left and of the right, as a table, without those that are not there."""
     return pl.DataFrame(
         [
             {"left_verdict": STATES[i], "right_verdict": STATES[j], "rows": int(counts[i, j])}

@@ -11,34 +11,73 @@ import functools
 import hashlib
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 
 from curation_assets.core.settings import shard_key, shard_number
 from curation_assets.core.table_names import LOOKUP, SAMPLES
+from curation_assets.numeric.sorting import stretches
 from curation_assets.stores.arrays import write_npy
 from curation_assets.stores.columns import THREADS, each_in_threads, hex_column, read_columns
-from curation_assets.stores.external_sort import sorted_stretches
+from curation_assets.stores.pool_queries import open_whole_pool
 from curation_assets.stores.shard_store import ShardStore
 from curation_assets.stores.web_addresses import canonical_url
 
+VERSION = "2"  # bump when a key is another
 FILE, WIDE_FILE = "keys.npy", "keys_{}.npy"
 SHARD_BITS = 20  # of a shard's number in `keys.npy`
 _HEX_COLUMNS = ("sample_id", "image_sha256", "original_sha256")
 
 
 def write_lookup(store: ShardStore, folder: Path, threads: int = THREADS) -> None:
-    """Write `keys.npy` of all shards of raw/samples. Its time of change is that of the first read."""
+    """Write the file of all shards of raw/samples. Its time of change is that of the first read.
+
+    Where only shards came since it was last written, their keys are merged into it; else DuckDB sorts those of all.
+    """
     started = time.time_ns()
-    paths = store.checked_paths(SAMPLES, shards) if (shards := store.partitions(SAMPLES)) else []
+    shards = store.partitions(SAMPLES)
     bits = max([SHARD_BITS, *(shard_number(shard).bit_length() for shard in shards)])
+    name = FILE if bits == SHARD_BITS else WIDE_FILE.format(bits)
+    held = _held_shards(store, name)
+    paths = store.checked_paths(SAMPLES, came) if (came := [one for one in shards if one not in held]) else []
     parts = each_in_threads(functools.partial(_keys_of_shard, bits), paths, threads)
-    keys = sorted_stretches((pl.DataFrame({"key": part}) for part in parts), ["key"], folder)
-    path = folder / (FILE if bits == SHARD_BITS else WIDE_FILE.format(bits))
-    write_npy(path, (stretch["key"].to_numpy() for stretch in keys), np.dtype(np.uint64))
+    path = folder / name
+    if held:
+        before = np.load(store.checked_file(LOOKUP, name), mmap_mode="r", allow_pickle=False)
+        more = np.sort(np.concatenate([*parts, np.zeros(0, dtype=np.uint64)]))
+        write_npy(path, _merged(before, more), np.dtype(np.uint64))
+    else:
+        with open_whole_pool(store, []) as connection:
+            connection.execute("create table keys (key ubigint)")
+            for part in parts:
+                connection.from_arrow(pa.table({"key": part})).insert_into("keys")
+            sorted_keys = connection.sql("select key from keys order by key").to_arrow_reader(1 << 20)
+            write_npy(path, (batch.column(0).to_numpy() for batch in sorted_keys), np.dtype(np.uint64))
     os.utime(path, ns=(started, started))
+
+
+def _held_shards(store: ShardStore, name: str) -> set[str]:
+    """Shards whose keys the file in force has, as they are now; none where one of them is another now, or went."""
+    manifest = store.manifest(LOOKUP)
+    if manifest is None or manifest.code_version != VERSION or name not in manifest.files:
+        return set()
+    read = {one.partition: one.content_sha256 for one in manifest.inputs if one.partition is not None}
+    stored = ((shard, store.manifest(SAMPLES, shard)) for shard in read)
+    is_same = all(of_shard is not None and of_shard.content_sha256 == read[shard] for shard, of_shard in stored)
+    return set(read) if is_same else set()
+
+
+def _merged(before: np.ndarray, more: np.ndarray) -> Iterator[np.ndarray]:
+    """Two sorted arrays as one, part by part."""
+    for part in stretches(len(before), 1 << 20):
+        is_last = part.stop == len(before)
+        end = len(more) if is_last or not len(more) else int(np.searchsorted(more, before[part.stop - 1], side="right"))
+        here, more = more[:end], more[end:]
+        yield np.sort(np.concatenate([before[part], here]), kind="stable")
 
 
 def _keys_of_shard(bits: int, path: Path) -> np.ndarray:

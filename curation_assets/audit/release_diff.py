@@ -1,30 +1,32 @@
 """The difference between two releases: which samples came in and went out, why, from which groups, with examples."""
 
-import collections
+import contextlib
+import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 
 from curation_assets.audit.diff import Overlap
-from curation_assets.audit.ledger import PART_ROWS, ledger_facts, ledger_parts
+from curation_assets.audit.release_ledger import ledger_sql, release_ledger
 from curation_assets.audit.shifts import Progress, marks_of, shifts
 from curation_assets.core.errors import StoreError
-from curation_assets.core.progress import ProgressReporter
+from curation_assets.core.progress import ProgressReporter, Silent
 from curation_assets.core.table_names import SAMPLES
-from curation_assets.numeric.sorting import stretches
 from curation_assets.selection.cut import PolicyCut
 from curation_assets.selection.judging import reason_kind
-from curation_assets.selection.part_by_part import Pool
-from curation_assets.selection.ranges import whole_pool
-from curation_assets.selection.rows import UID
-from curation_assets.stores.columns import uid_texts
-from curation_assets.stores.external_sort import key_ranges
-from curation_assets.stores.releases import Release
+from curation_assets.selection.rows import ROW_KEY, Pool
+from curation_assets.stores.parquet import path_sql, table_sql
+from curation_assets.stores.pool_queries import bounded, open_whole_pool
+from curation_assets.stores.releases import SUBSET_PARQUET, Release
 from curation_assets.stores.shard_store import ShardStore
+
+if TYPE_CHECKING:
+    import duckdb
 
 SAMPLE_COUNT = 5
 NOT_IN_POOL = "not_in_pool"  # the reason where a release's ledger has no row of the sample
@@ -36,7 +38,7 @@ class ReleaseDifference:
 
     left: Release
     right: Release
-    overlap: Overlap  # rows: different samples of both ledgers
+    overlap: Overlap  # rows: samples that either has
     reasons: pl.DataFrame  # change (in, out), reason, samples: why the other release does not have them
     cuts: Mapping[str, PolicyCut]  # left, right
     models: pl.DataFrame  # change (in, out), table, address, weights_sha256: behind one release alone
@@ -70,141 +72,137 @@ def compare_releases(
     on_progress: Progress | None = None,
     progress: ProgressReporter | None = None,
 ) -> ReleaseDifference:
-    """Two releases, of one policy or two, of the same pool at whatever size: their ledgers are read side by side, as
-    they are sorted. `store`: the pool, where it is here.
+    """Two releases, of one policy or two, of the same pool at whatever size. `store`: the pool, where it is here.
 
     Captions, domains and languages are the pool's of now: a sample that it no longer has is in no group. Raises
     MissingReleaseError for a withdrawn release.
     """
-    with ExitStack() as stack:
-        pool = None
-        if store is not None and store.partitions(SAMPLES):
-            pool = stack.enter_context(whole_pool(store, progress))
-        found, groups = _Found(examples), None
-        streams = [_states(left), _states(right), _rows_of(pool)]
-        marks = (found.add(*some) for some in key_ranges(streams, UID))
-        if pool is None:
-            collections.deque(marks, maxlen=0)
-        else:
-            table = shifts(pool, marks, on_progress).rename({"left": "out", "right": "in"})
+    here = None if store is None or not store.partitions(SAMPLES) else Pool(store, progress or Silent())
+    with _connected(here) as connection:
+        overlap = _find_changed(connection, left, right)
+        counted = connection.sql("select change, reason, count(*) as samples from changed group by change, reason").pl()
+        reasons = counted.group_by("change", reason_kind(pl.col("reason")).alias("reason")).agg(pl.col("samples").sum())
+        groups, rows = None, pl.DataFrame(schema=_HERE)
+        if here is not None:
+            found = _Marked(here, connection, examples)
+            table = shifts(here, found.marks(), on_progress).rename({"left": "out", "right": "in"})
             is_touched = (pl.col("out") > 0) | (pl.col("in") > 0)
-            groups = table.filter(is_touched).select("dimension", "group", "pool", "out", "in")
+            groups, rows = table.filter(is_touched).select("dimension", "group", "pool", "out", "in"), found.first
+        shown = _examples(connection, _texts(store, rows), examples)
     return ReleaseDifference(
         left,
         right,
-        found.overlap,
-        found.reasons.sort("change", "samples", "reason", descending=[False, True, False]),
-        {"left": ledger_facts(left.ledger)[1], "right": ledger_facts(right.ledger)[1]},
+        overlap,
+        reasons.sort("change", "samples", "reason", descending=[False, True, False]),
+        {"left": release_ledger(left).cut, "right": release_ledger(right).cut},
         _models(left, right),
         groups,
-        _examples(found.changed.sort("change", maintain_order=True), _texts(store, found.here), examples),
+        shown,
     )
 
 
-class _Found:
-    """What differs in the samples that were looked at, in order of sample_id."""
+_HERE = {"change": pl.String, "sample_id": pl.String, "shard": pl.String, "source_row": pl.Int64}
+#: The samples of one release alone, and the reason that the ledger of the other has: of a repeated sample that of the
+#: row that counts.
+_CHANGED = """
+create temp table changed as
+with alone as (
+    select 'out' as change, sample_id from {left} as mine anti join {right} using (sample_id)
+    union all
+    select 'in' as change, sample_id from {right} as mine anti join {left} using (sample_id)
+),
+found as (
+    select change, sample_id, arg_min(reason, row(decided_by is null, shard, source_row)) as reason
+    from (
+        select 'out' as change, sample_id, decided_by, shard, source_row, reason from {right_ledger}
+        union all
+        select 'in' as change, sample_id, decided_by, shard, source_row, reason from {left_ledger}
+    )
+    join alone using (change, sample_id)
+    group by change, sample_id
+)
+select change, sample_id, coalesce(reason, {absent}) as reason from alone left join found using (change, sample_id)
+"""
 
-    def __init__(self, examples: int) -> None:
-        """`examples`: how many samples of each change are kept."""
-        self.examples = examples
-        self.overlap = Overlap(0, 0, 0, 0)
-        self.reasons = pl.DataFrame(schema={"change": pl.String, "reason": pl.String, "samples": pl.UInt32})
-        ids = {"change": pl.String, **dict.fromkeys(UID, pl.UInt64)}
-        self.changed = pl.DataFrame(schema={**ids, "reason": pl.String})  # the first, and those that are `here`
-        self.here = pl.DataFrame(schema={**ids, "shard": pl.String, "source_row": pl.Int64})  # the first in the pool
 
-    def add(self, left: pl.DataFrame, right: pl.DataFrame, rows: pl.DataFrame) -> np.ndarray:
-        """All rows of a range of ids, of both ledgers (`_states`) and of the pool (`_rows_of`), (n,) → (n,) their marks
-        for `shifts`: left for out, right for in."""
-        ledgers = [_first_of_each(states) for states in (left, right)]
-        kept = [states.filter("is_kept").select(UID) for states in ledgers]
-        came, went = _changed("in", kept[1], kept[0], ledgers[0]), _changed("out", kept[0], kept[1], ledgers[1])
-        samples = pl.concat([states.select(UID) for states in ledgers]).n_unique()
-        self.overlap += Overlap(samples, kept[0].height, kept[1].height, kept[0].height - went.height)
-        changed = pl.concat([came, went])
-        reasons = changed.group_by("change", reason_kind(pl.col("reason")).alias("reason")).len("samples")
-        self.reasons = pl.concat([self.reasons, reasons]).group_by("change", "reason").agg(pl.col("samples").sum())
-        rows = rows.join(changed.select("change", *UID), on=UID, how="left", maintain_order="left")
-        is_kept = rows["is_kept"].to_numpy()
-        sides = ((rows["change"] == change).fill_null(False).to_numpy() & is_kept for change in ("out", "in"))
-        here = rows.filter(pl.col("change").is_not_null() & pl.col("is_kept"))
-        here = here.select(pl.col(name).cast(kind) for name, kind in self.here.schema.items())
-        of_change = pl.concat([self.here, here]).group_by("change", maintain_order=True)
-        self.here = of_change.head(self.examples).select(self.here.columns)
-        known = self.here.select("change", *UID).with_columns(is_here=True)
-        all_changed = pl.concat([self.changed, changed]).join(
-            known, on=["change", *UID], how="left", maintain_order="left"
+@contextmanager
+def _connected(pool: Pool | None) -> Iterator["duckdb.DuckDBPyConnection"]:
+    with contextlib.ExitStack() as stack:
+        if pool is not None:
+            yield stack.enter_context(open_whole_pool(pool.store, [SAMPLES]))
+        else:
+            scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="diff-", ignore_cleanup_errors=True))
+            yield stack.enter_context(bounded(Path(scratch)))
+
+
+def _find_changed(connection: "duckdb.DuckDBPyConnection", left: Release, right: Release) -> Overlap:
+    """Make the table `changed`: change (in, out), sample_id, reason."""
+    listed = {
+        side: table_sql(path_sql(one.folder / SUBSET_PARQUET)) for side, one in (("left", left), ("right", right))
+    }
+    connection.execute(
+        _CHANGED.format(
+            **listed, left_ledger=ledger_sql(left), right_ledger=ledger_sql(right), absent=f"'{NOT_IN_POOL}'"
         )
-        is_first = pl.int_range(pl.len()).over("change") < self.examples
-        self.changed = all_changed.filter(is_first | pl.col("is_here")).drop("is_here")
-        return marks_of(is_kept, *sides)
+    )
+    counts = ", ".join(f"(select count(*) from {one})" for one in listed.values())
+    query = f"select {counts}, count(*) filter (where change = 'out') from changed"
+    ((in_left, in_right, out),) = connection.sql(query).fetchall()
+    return Overlap(in_right + out, in_left, in_right, in_left - out)
 
 
-def _states(release: Release) -> Iterator[pl.DataFrame]:
-    """Rows of a ledger, part by part: uid_high, uid_low, is_kept, is_judged, reason."""
-    for part in ledger_parts(release.ledger, [*UID, "verdict", "decided_by", "reason"]):
-        yield part.frame.select(
-            *UID,
-            (pl.col("verdict").cast(pl.String) == "kept").alias("is_kept"),
-            pl.col("decided_by").is_not_null().alias("is_judged"),
-            pl.col("reason").cast(pl.String),
+class _Marked:
+    """The rows of a pool whose samples came or went."""
+
+    def __init__(self, pool: Pool, connection: "duckdb.DuckDBPyConnection", examples: int) -> None:
+        """`examples`: how many of each change are kept, in `first`."""
+        self.pool, self.connection, self.examples = pool, connection, examples
+        self.first = pl.DataFrame(schema=_HERE)
+
+    def marks(self) -> Iterator[np.ndarray]:
+        """Of each part of the pool, for `shifts`: left for out, right for in."""
+        found = self.connection.sql(
+            "select shard, source_row, change from raw.samples join changed using (sample_id) order by shard"
         )
+        stream = map(pl.DataFrame, found.to_arrow_reader())
+        changed = pl.DataFrame(schema={name: _HERE[name] for name in (*ROW_KEY, "change")})
+        for shards, part in zip(self.pool.groups(), self.pool.parts(), strict=True):
+            changed = changed.filter(pl.col("shard") >= shards[0])
+            while changed.is_empty() or changed["shard"][-1] <= shards[-1]:
+                if (more := next(stream, None)) is None:
+                    break
+                changed = pl.concat([changed, more])
+            rows = part.join(changed, on=ROW_KEY, how="left", maintain_order="left")
+            here = rows.filter(pl.col("change").is_not_null() & (pl.col("status") == "kept"))
+            ordered = pl.concat([self.first, here.select(_HERE.keys())]).sort("change", "sample_id")
+            self.first = ordered.group_by("change", maintain_order=True).head(self.examples).select(_HERE.keys())
+            is_kept = (rows["status"] == "kept").to_numpy()
+            sides = ((rows["change"] == change).fill_null(False).to_numpy() & is_kept for change in ("out", "in"))
+            yield marks_of(is_kept, *sides)
 
 
-def _first_of_each(states: pl.DataFrame) -> pl.DataFrame:
-    """One row per sample; of a repeated sample, the row that counts."""
-    rows = states.sort("is_judged", descending=True, maintain_order=True)
-    return rows.unique(UID, keep="first", maintain_order=True).sort(UID).drop("is_judged")
-
-
-def _rows_of(pool: Pool | None) -> Iterator[pl.DataFrame]:
-    """Rows of the pool, part by part: uid_high, uid_low, shard, source_row, is_kept (by raw). None of no pool."""
-    ids = dict.fromkeys(UID, pl.UInt64)
-    yield pl.DataFrame(schema={**ids, "shard": pl.String, "source_row": pl.Int64, "is_kept": pl.Boolean})
-    for rows in () if pool is None else pool.parts():
-        for part in stretches(len(rows), PART_ROWS):
-            yield pl.DataFrame(
-                [
-                    pl.Series("uid_high", rows.uid_high[part]),
-                    pl.Series("uid_low", rows.uid_low[part]),
-                    rows.shard.series("shard", part).cast(pl.String),
-                    pl.Series("source_row", rows.source_row[part], dtype=pl.Int64),
-                    pl.Series("is_kept", rows.is_kept[part]),
-                ]
-            )
-
-
-def _changed(change: str, mine: pl.DataFrame, other: pl.DataFrame, states: pl.DataFrame) -> pl.DataFrame:
-    """Samples that are in `mine` alone: change, uid_high, uid_low and the reason that the other's ledger has."""
-    alone = mine.join(other, on=UID, how="anti", maintain_order="left")
-    with_reason = alone.join(states, on=UID, how="left", maintain_order="left")
-    return with_reason.select(pl.lit(change).alias("change"), *UID, pl.col("reason").fill_null(NOT_IN_POOL))
-
-
-def _texts(store: ShardStore | None, chosen: pl.DataFrame) -> pl.DataFrame:
-    """Caption and URL of some rows, change, uid_high, uid_low, shard, source_row → change, uid_high, uid_low, caption,
-    url."""
-    schema = {"change": pl.String, **dict.fromkeys(UID, pl.UInt64), "caption": pl.String, "url": pl.String}
+def _texts(store: ShardStore | None, rows: pl.DataFrame) -> pl.DataFrame:
+    """Caption and URL of some rows, as _HERE → change, sample_id, caption, url."""
     texts = []
-    for *key, shard, source_row in chosen.rows():
-        assert store is not None, chosen
+    for *key, shard, source_row in rows.rows():
+        assert store is not None, rows
         columns = store.read(SAMPLES, shard, ["source_row", "caption", "url"])
         found = columns.filter(pl.col("source_row") == source_row)
         if found.height != 1:
             raise StoreError(f"raw/samples of shard {shard} changed meanwhile; run it again")
         texts.append((*key, *found.row(0)[1:]))
-    return pl.DataFrame(texts, schema=schema, orient="row")
+    return pl.DataFrame(texts, schema=dict.fromkeys(("change", "sample_id", "caption", "url"), pl.String), orient="row")
 
 
-def _examples(changed: pl.DataFrame, texts: pl.DataFrame, count: int) -> pl.DataFrame:
+def _examples(connection: "duckdb.DuckDBPyConnection", texts: pl.DataFrame, count: int) -> pl.DataFrame:
     """Samples with texts where there are any, else the first of each change."""
-    keys = ["change", *UID]
-    if texts.is_empty():
-        texts = texts.with_columns(pl.lit(None, pl.String).alias(name) for name in ("caption", "url"))
-    with_texts = changed.join(texts.with_columns(has_text=True), on=keys, how="left", maintain_order="left")
-    first = with_texts.sort(pl.col("has_text").is_null(), maintain_order=True).group_by("change", maintain_order=True)
-    chosen = first.head(count)
-    return chosen.select("change", uid_texts(chosen["uid_high"], chosen["uid_low"]), "reason", "caption", "url")
+    connection.register("texts", texts.to_arrow())
+    query = """
+        select changed.change, sample_id, reason, caption, url
+        from changed left join texts using (change, sample_id)
+        where changed.change = ? order by texts.change is null, sample_id limit ?
+    """
+    return pl.concat(connection.sql(query, params=[change, count]).pl() for change in ("in", "out"))
 
 
 def _models(left: Release, right: Release) -> pl.DataFrame:

@@ -3,17 +3,15 @@
 from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
+import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
 
+from curation_assets.audit.ledger import Ledger
 from curation_assets.core.table_names import PROVENANCE
-from curation_assets.numeric.sorting import stretches
 from curation_assets.selection.rows import UID, uid_columns
 from curation_assets.stores.atomic import replacing
-from curation_assets.stores.external_sort import same_rows, sorted_stretches
-from curation_assets.stores.parquet import parquet_rows, scan_parquet
 from curation_assets.stores.provenance import PROVENANCE_SCHEMA
 from curation_assets.stores.shard_store import ShardStore
 
@@ -30,7 +28,6 @@ OF_RELEASES = pl.Schema(
 _SCHEMA = {**dict.fromkeys(UID, pl.UInt64()), **PROVENANCE_SCHEMA, **OF_RELEASES}
 _COLUMNS = [name for name in _SCHEMA if name not in ("sample_id", "source_url")]
 _GROUP_ROWS = 100_000
-_PART_ROWS = 1_000_000
 
 
 def write_provenance(
@@ -54,21 +51,31 @@ def _rows(store: ShardStore, shard: str, further: pl.DataFrame) -> pl.DataFrame:
 
 def write_purged_provenance(source: Path, target: Path, sample_ids: Collection[str]) -> None:
     """Write the file of a release without the rows of some samples."""
-    with pq.ParquetFile(source, memory_map=False) as file:
-        groups = (pl.DataFrame(file.read_row_group(number)) for number in range(file.num_row_groups))
-        _write(target, groups, sample_ids)
+    _write(target, _groups(source), sample_ids)
 
 
-def has_rows_of(provenance: Path, ledger: Path) -> bool:
-    """Whether a release's file has the rows of its ledger, each once."""
-    key = [*UID, "shard", "source_row"]
+def has_rows_of(provenance: Path, ledger: Ledger) -> bool:
+    """Whether a release's file has the rows of its ledger, each once, in whichever order."""
+    of_ledger = (
+        part.select(*uid_columns(), "shard", "source_row")
+        for part in ledger.parts(["sample_id", "shard", "source_row"])
+    )
+    return _hash_of(_groups(provenance)) == _hash_of(of_ledger)
 
-    def parts(path: Path) -> Iterator[pl.DataFrame]:
-        rows = scan_parquet(path).select(pl.col(name).cast(pl.String) if name == "shard" else name for name in key)
-        return (rows.slice(part.start, _PART_ROWS).collect() for part in stretches(parquet_rows(path), _PART_ROWS))
 
-    with TemporaryDirectory(prefix="provenance-", ignore_cleanup_errors=True) as scratch:
-        return same_rows(*(sorted_stretches(parts(path), key, Path(scratch)) for path in (provenance, ledger)))
+def _hash_of(parts: Iterable[pl.DataFrame]) -> tuple[int, int]:
+    """How many rows there are, and which, in any order."""
+    rows, total = 0, 0
+    for part in parts:
+        keys = part.select(*UID, pl.col("shard").cast(pl.String), pl.col("source_row").cast(pl.Int64))
+        rows += keys.height
+        total += int(keys.hash_rows().to_numpy().sum(dtype=np.uint64))  # wraps around
+    return rows, total % 2**64
+
+
+def _groups(path: Path) -> Iterator[pl.DataFrame]:
+    with pq.ParquetFile(path, memory_map=False) as file:
+        yield from (pl.DataFrame(file.read_row_group(number)) for number in range(file.num_row_groups))
 
 
 def _write(path: Path, parts: Iterable[pl.DataFrame], without: Collection[str]) -> None:

@@ -3,32 +3,36 @@
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Iterator
-from functools import cache, lru_cache, partial
+from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 
-from curation_assets.audit.ledger import ledger_facts, recorded_columns, signal_column
+from curation_assets.audit.ledger import (
+    LedgerError,
+    exact_rank,
+    ledger_policies,
+    manifests_behind,
+    recorded_ledger,
+)
 from curation_assets.audit.lookup import shards_of
 from curation_assets.core.plain_json import plain
 from curation_assets.core.settings import Settings
-from curation_assets.core.table_names import LEDGER, PROVENANCE, SAMPLES
-from curation_assets.numeric.identity import is_sample_id, to_u64_pair
+from curation_assets.core.table_names import PROVENANCE, SAMPLES
+from curation_assets.numeric.identity import is_sample_id
 from curation_assets.selection.judging import multiplicity
 from curation_assets.selection.left_out import left_out_words
 from curation_assets.sources.declaration import list_pools
-from curation_assets.stores.atomic import fetch_folder
 from curation_assets.stores.denylist import Denylist, Kind
-from curation_assets.stores.parquet import read_parquet, scan_parquet
-from curation_assets.stores.shard_store import ShardStore, check_in_version, folder_manifest
+from curation_assets.stores.manifest import Manifest
+from curation_assets.stores.parquet import scan_parquet
+from curation_assets.stores.shard_store import ShardStore
 from curation_assets.stores.web_addresses import is_same_url
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _MISTYPED = re.compile(r"[0-9A-Fa-f]{32}|[0-9A-Fa-f]{64}")  # an id or hash in capitals
-MAX_BYTES_KEPT = 4 << 20  # of a file of versions, compressed: some 27,000 shards
 _ORIGIN = (
     "source",
     "licence",
@@ -54,7 +58,7 @@ def explain(
 
     `identifier`: sample_id (32 hex digits), sha256 of an image as stored or as downloaded (64), a URL in any spelling,
     or the key of a sample in its tar (`0000000001`), with its pool where several have it (`photos:0000000001`).
-    `policies`: those that a pool has now; verdicts of others are left out (None: of none that the last ledger has).
+    `policies`: those that a pool has now; verdicts of others are left out (None: of none that is stored).
     Raises ValueError when no pool has it.
     """
     kind = kind_of(identifier)
@@ -111,7 +115,6 @@ def _denied(home: Path, kind: str, identifier: str) -> str:
 def _explain_in(
     pool: str, store: ShardStore, kind: str, identifier: str, policies: Callable[[str], Collection[str] | None]
 ) -> list[dict[str, Any]]:
-    versions = list(ledger_folders(store))
     shards = shards_of(store, pool, kind, identifier)
     if shards == []:
         return []
@@ -122,32 +125,18 @@ def _explain_in(
         "key": pl.col("member").str.replace(r"\.[^./]*$", "") == identifier,
     }[kind]
     samples = store.scan(SAMPLES, shards).filter(fits).sort("shard", "source_row").collect()
-    ids = samples["sample_id"].unique(maintain_order=True).to_list()
-    in_pool = policies(pool) if ids else None
-    verdicts = {
-        sample_id: [
-            {**verdict, "in_force": folder == versions[0]}
-            for folder in versions
-            for verdict in _verdicts(folder, sample_id)
-        ]
-        for sample_id in ids
-    }
+    known = [name for name in ledger_policies(store) if (in_pool := policies(pool)) is None or name in in_pool]
     records: list[dict[str, Any]] = []
     for row in samples.iter_rows(named=True):
-        position = (row["shard"], row["source_row"])
-        mine = [
-            verdict
-            for verdict in verdicts[row["sample_id"]]
-            if (verdict["shard"], verdict["source_row"]) == position
-            and (in_pool is None or verdict["policy"] in in_pool)
-        ]
+        shard, source_row = row["shard"], row["source_row"]
+        verdicts = (_verdict(store, name, shard, source_row) for name in known)
         records.append(
             {
                 "pool": pool,
                 **{name: row[name] for name in _FACTS},
                 "raw": {"status": row["status"], "reason": row["reason"]},
-                "origin": _origin(store, *position),
-                "policies": [_with_mixture(store, one) for one in _newest_of_each_version(mine)],
+                "origin": _origin(store, shard, source_row),
+                "policies": [_with_mixture(store, one) for one in verdicts if one is not None],
             }
         )
     return records
@@ -169,10 +158,10 @@ def _origin(store: ShardStore, shard: str, source_row: int) -> dict[str, Any]:
 
 def _with_mixture(store: ShardStore, verdict: dict[str, Any]) -> dict[str, Any]:
     """A verdict with what its mixture decided of the row's group: group, weight, rows, entries; null where the policy
-    ranks by no mixture, and of an earlier ledger, whose mixture is no longer known."""
+    ranks by no mixture."""
     stage, _, recipe = str(verdict["decided_by"]).partition(".")
     fit = f"fused/{recipe}_fit"
-    if stage != "fused" or not verdict["in_force"] or store.manifest(fit) is None:
+    if stage != "fused" or store.manifest(fit) is None:
         return {**verdict, "mixture": None}
     groups = store.read(fit)
     if not {*_MIXTURE, "epochs"} <= {*groups.columns}:
@@ -182,104 +171,61 @@ def _with_mixture(store: ShardStore, verdict: dict[str, Any]) -> dict[str, Any]:
     return {**verdict, "mixture": mine.row(0, named=True) if mine.height else None}
 
 
-def ledger_folders(store: ShardStore) -> Iterator[Path]:
-    """Folders of ledgers: the one in force, then the one before it, which the store keeps."""
-    link = store.folder_path(LEDGER)
-    if not link.is_symlink():
-        return
-    current = link.resolve()
-    yield current
-    for folder in sorted(link.parent.glob(f".{link.name}.version-*/files")):
-        if folder.resolve() != current:
-            fetch_folder(folder.parent)  # with its manifest
-            yield folder.resolve()
-
-
-def _rows_of(path: Path, sample_id: str) -> pl.LazyFrame:
-    """Row groups are chosen by their statistics, so that one is read."""
-    high, low = to_u64_pair(sample_id)
-    matches = (pl.col("uid_high") == pl.lit(high, pl.UInt64)) & (pl.col("uid_low") == pl.lit(low, pl.UInt64))
-    return scan_parquet(path).filter(matches)
-
-
-def _verdicts(folder: Path, sample_id: str) -> Iterator[dict[str, Any]]:
-    paths = [check_in_version(folder, path.name) for path in sorted(folder.glob("*.parquet"))]
-    made_by = cache(partial(_made_by, folder))  # the policies of one version share it
-    for path, rows in zip(paths, pl.collect_all([_rows_of(path, sample_id) for path in paths]), strict=True):
-        if rows.height:
-            policy, cut, _, counts = ledger_facts(path)
-            for row in rows.iter_rows(named=True):
-                yield _verdict(folder, row, policy, cut, counts, made_by(int(row["version_id"]), row["shard"]))
-
-
-def _verdict(
-    folder: Path, row: dict[str, Any], policy: Any, cut: Any, counts: Any, made_by: list[dict[str, Any]]
-) -> dict[str, Any]:
-    by = row["decided_by"]
-    reached = next(
-        (count for cut_step, count in zip(cut.cuts, counts, strict=True) if cut_step.rank_by == by), (None, None, None)
-    )
-    signals = {name: row[name] for name in recorded_columns(row)}
+def _verdict(store: ShardStore, name: str, shard: str, source_row: int) -> dict[str, Any] | None:
+    """What a policy's table has of a row; None where it has no such row yet, or an earlier version wrote it."""
+    if shard not in store.partitions(f"filtered/{name}"):
+        return None
+    try:
+        ledger = recorded_ledger(store, name, [shard])
+    except LedgerError:
+        return None
+    found = scan_parquet(ledger.paths[0]).filter(pl.col("source_row") == source_row).collect()
+    if found.is_empty():
+        return None
+    row, manifest = found.row(0, named=True), store.manifest(f"filtered/{name}", shard)
+    assert manifest is not None, name
+    steps = [number for number, cut in enumerate(ledger.cut.cuts) if cut.rank_by == row["decided_by"]]
+    cut = ledger.cut.cuts[_step_of(row, steps)] if steps else None
     return {
-        "policy": policy.name,
-        "policy_version": row["policy_version"],
+        "policy": name,
+        "policy_version": ledger.policy.version,
         "verdict": row["verdict"],
         "reason": row["reason"],
-        "decided_by": by,
-        "value": row[signal_column(by)] if by else None,
+        "decided_by": row["decided_by"],
+        "value": row["value"],
         "threshold": row["threshold"],
         "margin": row["margin"],
-        "rank": row["rank"],
-        "candidates": reached[0],
-        "kept_count": reached[2],
-        "entries": _entries(row, policy),
-        "signals": signals,
-        "shard": row["shard"],
-        "source_row": row["source_row"],
-        "run_id": made.run_id if (made := folder_manifest(folder)) else "",
-        "made_by": made_by,
+        "better_than": None if cut is None or row["value"] is None else cut.share_below(row["value"]),
+        "candidates": None if cut is None else cut.candidates,
+        "kept_count": None if cut is None else cut.kept,
+        "entries": int(multiplicity(ledger.policy, found)[0]),
+        "signals": {signal: row[signal] for signal in ledger.signals},
+        "shard": shard,
+        "source_row": source_row,
+        "run_id": manifest.run_id,
+        "made_by": [_made_by(one) for one in manifests_behind(store, f"filtered/{name}", shard)],
     }
 
 
-def _entries(row: dict[str, Any], policy: Any) -> int:
-    """How often the row is in the policy's set."""
-    values = np.array([row[signal_column(policy.rank_by)]], float) if policy.repeats else None
-    return int(multiplicity(np.array([row["verdict"] == "kept"]), values)[0])
+def _step_of(row: dict[str, Any], steps: list[int]) -> int:
+    """Which of the cuts by one signal decided on a row: a prefilter's reasons name it."""
+    return steps[0] if str(row["reason"] or "").startswith("prefilter:") else steps[-1]
 
 
-def _made_by(folder: Path, version_id: int, shard: str) -> list[dict[str, Any]]:
-    """Table, code, models, data version and run of every table upstream of a verdict."""
-    versions, shards = (_versions_file(folder / "versions" / name) for name in ("versions.parquet", "shards.parquet"))
-    mine = shards.filter((pl.col("shard") == shard) | pl.col("shard").is_null()).drop("row_count", "seconds", "shard")
-    of_verdict = versions.filter(pl.col("version_id") == version_id).drop("version_id")
-    rows: list[dict[str, Any]] = of_verdict.join(mine, on="table", how="left").sort("table").collect().to_dicts()
-    return rows
+def _made_by(manifest: Manifest) -> dict[str, Any]:
+    """Table, code, models, data version and run of a table upstream of a verdict."""
+    names = ("code_version", "config_hash", "models", "content_sha256", "run_id", "written_at")
+    return {"table": manifest.asset, **{name: getattr(manifest, name) for name in names}}
 
 
-def _versions_file(path: Path) -> pl.LazyFrame:
-    """A table of what a ledger was made from: written once, so a small one stays in memory for the next look-up."""
-    state = path.stat()
-    if state.st_size > MAX_BYTES_KEPT:
-        return scan_parquet(path)
-    return _small_versions_file(path, state.st_ino, state.st_mtime_ns).lazy()
-
-
-@lru_cache(maxsize=8)
-def _small_versions_file(path: Path, inode: int, modified_ns: int) -> pl.DataFrame:
-    return read_parquet(path)
-
-
-def _newest_of_each_version(verdicts: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The verdict in force per policy, and earlier ones only where the policy or its answer was another; of a policy
-    that left the pool, none."""
-    kept: list[dict[str, Any]] = []
-    for verdict in verdicts:  # those in force come first
-        seen = {(k["policy"], k["policy_version"], k["verdict"], k["threshold"]) for k in kept}
-        is_known = verdict["in_force"] or verdict["policy"] in {k["policy"] for k in kept}
-        answer = (verdict["policy"], verdict["policy_version"], verdict["verdict"], verdict["threshold"])
-        if is_known and answer not in seen:
-            kept.append(verdict)
-    return kept
+def with_rank(settings: Settings, verdict: dict[str, Any], pool: str, sample_id: str) -> dict[str, Any]:
+    """A verdict with `rank`, 1 is best, among the rows that reached the cut that decided: one count over the pool; null
+    where the row has no value there."""
+    if verdict["value"] is None:
+        return {**verdict, "rank": None}
+    ledger = recorded_ledger(ShardStore(settings.work(pool)), verdict["policy"])
+    steps = [number for number, cut in enumerate(ledger.cut.cuts) if cut.rank_by == verdict["decided_by"]]
+    return {**verdict, "rank": exact_rank(ledger, _step_of(verdict, steps), sample_id, verdict["value"])}
 
 
 def sentence(verdict: dict[str, Any]) -> str:
@@ -293,7 +239,7 @@ def sentence(verdict: dict[str, Any]) -> str:
         return f"failed: {by} gave no value ({str(verdict['reason']).removeprefix('no_value:')})"
     cut = "nothing passes" if threshold is None else f"cut at {threshold:.6g}"
     margin = "" if verdict["margin"] is None else f", margin {verdict['margin']:+.4g}"
-    position = f"rank {verdict['rank']:,} of {verdict['candidates']:,}, {verdict['kept_count']:,} pass"
+    position = f"{_position(verdict)}{verdict['kept_count']:,} of {verdict['candidates']:,} passed"
     word = verdict["verdict"]
     if str(verdict["reason"] or "").startswith("prefilter:"):
         word = "dropped by the prefilter"
@@ -301,6 +247,13 @@ def sentence(verdict: dict[str, Any]) -> str:
     because = f"; {detail[1]}" if detail else ""
     tie = " (a tie at the cut, which goes by sample_id)" if verdict["margin"] == 0 and word != "kept" else ""
     return f"{word}: {by} {value:.6g}, {cut}{margin}; {position}{tie}{because}{_repeats(verdict)}"
+
+
+def _position(verdict: dict[str, Any]) -> str:
+    if verdict.get("rank") is not None:
+        return f"rank {verdict['rank']:,}, "
+    share = verdict["better_than"]
+    return "" if share is None else f"better than {share:.1%} of those that reached this cut; at its fit "
 
 
 def _repeats(verdict: dict[str, Any]) -> str:

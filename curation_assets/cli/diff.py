@@ -18,8 +18,7 @@ from curation_assets.audit.diff import (
     save_policy,
     what_if,
 )
-from curation_assets.audit.ledger import ledger_path
-from curation_assets.audit.recorded import current_ledgers, recorded_pool
+from curation_assets.audit.ledger import recorded_ledger
 from curation_assets.cli.commands import command
 from curation_assets.cli.common import HomeOption, JsonOption, PoolOption, settings_from, show, show_json, show_table
 from curation_assets.cli.prefilters import prefilters_of
@@ -30,6 +29,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of
 from curation_assets.flow.own_declared import policies_folder
 from curation_assets.numeric.selection import check_fraction
+from curation_assets.selection.rows import Pool
 from curation_assets.sources.declaration import list_pools
 from curation_assets.stores.shard_store import ShardStore
 
@@ -98,7 +98,7 @@ def diff(
         what_ifs = (right is None, at, fraction, threshold, rank_by, prefilter, save)
         if any(value not in (None, False) for value in what_ifs):
             raise ValueError("--recorded compares two policies as their ledgers have them; give A and B and no what-if")
-        first, second = (ledger_path(ctx.store, name) for name in (left, str(right)))
+        first, second = (recorded_ledger(ctx.store, name) for name in (left, str(right)))
         difference = recorded_difference(first, second, ctx.store)
         if as_json:
             show_json(difference.to_dict())
@@ -107,9 +107,7 @@ def diff(
         return
     if at is not None:
         other = find_policy(known, right or left)
-        ledgers = list(current_ledgers(ctx.store, [first_policy, other]).values())
-        with recorded_pool(ctx.store, ledgers, reporter_for()) as rows:
-            table = iou_at(rows, first_policy, other, _shares(at))
+        table = iou_at(Pool(ctx.store, reporter_for()), first_policy, other, _shares(at))
         if as_json:
             show_json(table.to_dicts())
         else:
@@ -123,17 +121,17 @@ def diff(
         prefilters=None if not prefilter else prefilters_of(prefilter),
     )
     progress = reporter_for()
-    with policy_comparison(ctx.store, first_policy, other, progress) as compared:
-        path = save_policy(policies_folder(ctx), other, save, f"Saved what-if of {right or left}.") if save else None
-        if as_json:
-            origin = {"left": compared.left.origin, "right": compared.right.origin}
-            show_json({**compared.whole().to_dict(), "origin": origin})
-            return
-        _show_verdicts(
-            compared.verdicts, f"{first_policy.name}: {compared.left.origin}; {other.name}: {compared.right.origin}"
-        )
-        with progress.task("counting groups of samples", compared.shards) as advance:
-            difference = compared.whole(advance)
+    compared = policy_comparison(ctx.store, first_policy, other, progress)
+    path = save_policy(policies_folder(ctx), other, save, f"Saved what-if of {right or left}.") if save else None
+    if as_json:
+        origin = {"left": compared.left.origin, "right": compared.right.origin}
+        show_json({**compared.whole().to_dict(), "origin": origin})
+        return
+    _show_verdicts(
+        compared.verdicts, f"{first_policy.name}: {compared.left.origin}; {other.name}: {compared.right.origin}"
+    )
+    with progress.task("counting groups of samples", compared.shards) as advance:
+        difference = compared.whole(advance)
     _show_shifts(difference)
     if path is not None:
         show()

@@ -30,6 +30,7 @@ from curation_assets.stores.releases import (
     read_release,
     release_folder,
 )
+from curation_assets.stores.shard_store import ShardStore
 
 SHOWN_GROUPS = 8  # per dimension; --json has all
 PoolOfRelease = Annotated[str | None, typer.Option("--pool", help="Needed when two pools have one of that name.")]
@@ -130,11 +131,10 @@ def diff(
     """
     from curation_assets.audit.release_diff import compare_releases
     from curation_assets.core.progress import reporter_for
-    from curation_assets.flow.context import store_of
 
     settings = settings_from(home)
     first, second = (find_release(settings.home, name, pool) for name in (left, right))
-    store = store_of(settings, second.pool) if first.pool == second.pool else None
+    store = ShardStore(settings.work(second.pool)) if first.pool == second.pool else None
     shards = 0 if store is None else len(store.partitions(SAMPLES))
     progress = reporter_for()
     with progress.task("counting groups of samples", shards) as advance:

@@ -32,7 +32,7 @@ from curation_assets.cli.memory import PeakMemory
 from curation_assets.core.progress import reporter_for
 from curation_assets.core.settings import Settings, home_name
 from curation_assets.core.stages import STAGES, stage_position
-from curation_assets.core.table_names import LEDGER, METHOD_QUALITY, SAMPLES, stage_of
+from curation_assets.core.table_names import METHOD_QUALITY, SAMPLES, stage_of
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import holds_in_words, left_out, policies_of, worths_of
 from curation_assets.flow.freshness import is_up_to_date, warnings_of
@@ -49,6 +49,7 @@ from curation_assets.selection.policy import Policy
 from curation_assets.sources.declaration import add_world_pool, list_pools
 from curation_assets.stages.raw.deliveries import pool_notes
 from curation_assets.stores.catalog import view_sql
+from curation_assets.stores.manifest import utc_now
 from curation_assets.stores.shard_store import WHOLE
 
 SHOWN_GROUPS = 12  # of a mixture
@@ -130,7 +131,7 @@ def _run_and_show(
     wait: bool = True,
     as_json: bool = False,
 ) -> None:
-    start = time.perf_counter()
+    start, since = time.perf_counter(), utc_now()
     ctx = PoolContext.open(settings, pool)
     declared = tables_of(ctx)
     settings = ctx.settings  # with the pool's own profile
@@ -163,8 +164,8 @@ def _run_and_show(
         )
     seconds = time.perf_counter() - start
     reports = sorted(reports, key=lambda report: stage_position(declared[report.table].stage))
-    is_judged = any(report.table == LEDGER and report.computed for report in reports)
-    changes = verdict_changes(ctx.store) if is_judged else []
+    is_judged = any(report.table.startswith("filtered/") and report.computed for report in reports)
+    changes = verdict_changes(ctx.store, since) if is_judged else []
     if as_json:
         made = [asdict(report) for report in reports]
         waiting = {"next": _next_phase(left), "left": [table.name for table in left]}
@@ -377,8 +378,7 @@ def _show_policies(ctx: PoolContext) -> None:
             is_kept = verdicts["verdict"] == "kept"
             threshold = next(iter(verdicts["threshold"].filter(is_kept).drop_nulls()), threshold)
             if repeats:
-                values = verdicts["value"].to_numpy() if policy.repeats else None
-                entries += int(multiplicity(is_kept.to_numpy(), values).sum())
+                entries += int(multiplicity(policy, verdicts).sum())
         states = [f"{counts[state]:,}" for state in ("kept", "dropped", "failed")]
         states += [f"{entries:,}"] if repeats else []
         rows.append((policy.name, *states, "–" if threshold is None else f"{threshold:.3f}"))
@@ -394,7 +394,7 @@ def _show_policies(ctx: PoolContext) -> None:
 
 
 def _show_changes(changes: Sequence[VerdictChanges]) -> None:
-    """What became of verdicts since the ledger before: a line per policy, and what is behind it."""
+    """What became of verdicts that were there before: a line per policy, and what is behind it."""
     for change in changes:
         flips = ", ".join(f"{flip} {count:,}" for flip, count in change.flips.items())
         parts = [f"{sum(change.flips.values()):,} verdicts changed" + (f" ({flips})" if flips else "")]

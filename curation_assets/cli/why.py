@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from curation_assets.audit.why import explain, sentence
+from curation_assets.audit.why import explain, sentence, with_rank
 from curation_assets.cli.commands import command
 from curation_assets.cli.common import HomeOption, JsonOption, settings_from, show, show_json
 from curation_assets.core.table_names import stage_of
@@ -27,6 +27,7 @@ def why(
         ),
     ],
     pool: Annotated[list[str] | None, typer.Option("--pool", help="Only this pool (repeat).")] = None,
+    rank: Annotated[bool, typer.Option("--rank", help="Count the exact rank, over the whole pool.")] = False,
     as_json: JsonOption = False,
     home: HomeOption = None,
 ) -> None:
@@ -36,6 +37,11 @@ def why(
     """
     settings = settings_from(home)
     explanations = explain(settings, identifier, pool or None, partial(policy_names, settings))
+    for explanation in explanations if rank else ():
+        explanation["policies"] = [
+            with_rank(settings, verdict, explanation["pool"], explanation["sample_id"])
+            for verdict in explanation["policies"]
+        ]
     if as_json:
         show_json(explanations)
         return
@@ -57,20 +63,17 @@ def _show(explanation: dict[str, Any]) -> None:
     for signal in explanation["origin"].get("rights_signals", ()):
         show(f"  declared      {signal['kind']} {signal['value']} ({signal['where']})")
     if not explanation["policies"]:
-        show("  No ledger yet: `curate run " + explanation["pool"] + "` writes it.")
+        show("  No verdicts yet: `curate run " + explanation["pool"] + "` makes them.")
         return
     for verdict in explanation["policies"]:
-        earlier = "" if verdict["in_force"] else " (an earlier ledger)"
         dot = ("  ● ", COLOURS[verdict["verdict"]])
-        show(Text.assemble(dot, f"{verdict['policy']:<16} {visible(sentence(verdict))}", (earlier, "dim")))
+        show(Text.assemble(dot, f"{verdict['policy']:<16} {visible(sentence(verdict))}"))
     signals = {name: value for verdict in explanation["policies"] for name, value in verdict["signals"].items()}
     shown = {name: value for name, value in signals.items() if value is not None and math.isfinite(value)}
     if shown:
         text = ", ".join(f"{name} {value:.4g}" for name, value in shown.items())
         show(f"  signals       {text}")
-    seen = {
-        made["table"]: made for verdict in explanation["policies"] if verdict["in_force"] for made in verdict["made_by"]
-    }
+    seen = {made["table"]: made for verdict in explanation["policies"] for made in verdict["made_by"]}
     for name, made in sorted(seen.items()):
         if not made["models"] and stage_of(name) not in ("raw", "signals", "fused"):
             continue  # --json has them all

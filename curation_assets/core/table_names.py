@@ -43,7 +43,7 @@ CHOSEN_CAPTION: Final = TableName("fused/chosen_caption")
 NEAR_DUPLICATES: Final = TableName("fused/duplicates")
 
 DUPLICATES: Final = TableName("filtered/duplicates")
-LEDGER: Final = TableName("filtered/ledger")
+
 OVERLAPS: Final = TableName("filtered/overlaps")
 SUBSETS: Final = TableName("filtered/subsets")
 REPORT: Final = TableName("downstream/report")

@@ -10,7 +10,7 @@ import dagster as dg
 
 from curation_assets.core.options import HasOptions
 from curation_assets.core.settings import Settings
-from curation_assets.core.table_names import DOWNLOADS, LEDGER, REGISTERED_SHARDS, REPORT, SUBSETS
+from curation_assets.core.table_names import DOWNLOADS, REGISTERED_SHARDS, REPORT, SUBSETS
 from curation_assets.defs import night_checks
 from curation_assets.defs.metadata import described
 from curation_assets.defs.names import asset_key, group_of, tags_of
@@ -110,7 +110,7 @@ def _asset_of(
         metadata=_declared_metadata(table, declared),
         automation_condition=condition if is_sharded else None,
         check_specs=_check_specs(table, key, declared),
-        freshness_policy=UPDATED_NOW_AND_THEN if table.name in (LEDGER, SUBSETS, REPORT) else None,
+        freshness_policy=UPDATED_NOW_AND_THEN if table.name in (SUBSETS, REPORT) else None,
         pool=_concurrency_pool(table, declared),
         required_resource_keys={OBSERVER},
     )
@@ -161,14 +161,9 @@ def _concurrency_pool(table: Table, ctx: PoolContext) -> str | None:
 def _declared_metadata(table: Table, ctx: PoolContext) -> dict[str, Any]:
     metadata: dict[str, Any] = {"dagster/code_references": code_references(ctx, table)}
     pool_name = ctx.pool.name
-    view = None  # of a folder: the catalogue has views of ledgers alone
-    if not table.is_folder:
-        view = view_sql(pool_name, table.name)
+    if not table.is_folder:  # of a folder the catalogue has no view
         metadata["dagster/table_name"] = f"{pool_name}.{table.name.replace('/', '_')}"
-    elif table.name == LEDGER and (policies := policies_of(ctx)):
-        view = view_sql(pool_name, f"ledger_{policies[0].name}")
-    if view is not None:
-        metadata["query"] = dg.MetadataValue.md(f"`select * from {view} limit 20`")
+        metadata["query"] = dg.MetadataValue.md(f"`select * from {view_sql(pool_name, table.name)} limit 20`")
     if table.shown.column_lineage:
         metadata["dagster/column_lineage"] = dg.TableColumnLineage(
             {

@@ -83,10 +83,9 @@ COLUMNS = {
 
 
 def described(description: str) -> str:
-    """A table's description with links to the papers that it cites; SQL below it is folded."""
+    """A table's description with links to the papers that it cites, but for the SQL below it."""
     text, fence, script = description.partition("\n\n```")
-    linked = CITED.sub(lambda cited: f"[{cited[0]}]({PAPERS[cited[1]]})", text)
-    return f"{linked}\n\n<details><summary>SQL</summary>{fence}{script}\n\n</details>" if fence else linked
+    return CITED.sub(lambda cited: f"[{cited[0]}]({PAPERS[cited[1]]})", text) + fence + script
 
 
 def column_schema(frame: Rows) -> dg.TableSchema:

@@ -6,14 +6,14 @@ import dagster as dg
 import polars as pl
 
 from curation_assets.core.settings import Settings
-from curation_assets.core.table_names import LEDGER, SUBSETS
+from curation_assets.core.table_names import SUBSETS
 from curation_assets.defs.launch import prepare_instance
 from curation_assets.defs.metadata import ROW_COUNT
 from curation_assets.defs.names import asset_key, group_of, tags_of
 from curation_assets.defs.records import DATA_VERSION
 from curation_assets.outputs.summary.counts import counts
 from curation_assets.sources.declaration import Pool, list_pools, load_pool
-from curation_assets.stores.releases import FOLDER, LEDGER_FILE, PROVENANCE_FILE, Release, list_releases
+from curation_assets.stores.releases import FOLDER, PROVENANCE_FILE, Release, list_releases
 
 
 def releases_key(pool: Pool) -> dg.AssetKey:
@@ -35,7 +35,7 @@ def releases_asset(pool: Pool) -> dg.AssetSpec:
     """What the graph shows: no run makes it, events record it."""
     return dg.AssetSpec(
         releases_key(pool),
-        deps=[asset_key(pool, LEDGER), asset_key(pool, SUBSETS)],
+        deps=[asset_key(pool, SUBSETS)],
         partitions_def=dg.DynamicPartitionsDefinition(name=partitions_name(pool.name)),
         group_name=group_of(pool, "releases"),
         tags=tags_of(pool, stage="releases"),
@@ -106,7 +106,7 @@ _SHOWN_ROWS = 25
 
 
 def _counted(release: Release) -> dict[str, Any]:
-    tables = counts(release.folder / LEDGER_FILE, release.folder / PROVENANCE_FILE, {"totals", *_SHOWN})
+    tables = counts(release.ledger_paths, release.folder / PROVENANCE_FILE, {"totals", *_SHOWN})
     totals = tables["totals"].row(0, named=True)
     metadata: dict[str, Any] = {ROW_COUNT: totals["kept"]}
     metadata |= {name.replace("_", " "): value for name, value in totals.items() if value is not None}

@@ -1,20 +1,18 @@
 """Which samples of a release are in a benchmark: its own pool's hashes, compared as the option `decontaminate` does."""
 
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import polars as pl
 
-from curation_assets.audit.ledger import ledger_parts
+from curation_assets.audit.release_ledger import release_ledger
 from curation_assets.core.errors import StoreError
 from curation_assets.core.table_names import SAMPLES
 from curation_assets.flow.context import PoolContext
 from curation_assets.scoring.benchmark_files import benchmark_paths, read_benchmark
 from curation_assets.scoring.derived import DERIVED_COLUMNS, derive_column
+from curation_assets.selection.rows import ROW_KEY
 from curation_assets.stages.signals.contamination import COPY_COLUMN, COPY_ROLE, PDQ_COLUMN, find_in_benchmarks
-from curation_assets.stores.external_sort import RUN_BYTES, ExternalSort
 from curation_assets.stores.releases import Release
 
 
@@ -37,7 +35,7 @@ def contamination_of_release(
     withdrawn release, StoreError where the pool no longer has one of its samples, ValueError for a benchmark that
     cannot be read.
     """
-    release.check_in_force()
+    ledger = release_ledger(release)
     roles = (COPY_ROLE,) if ctx.pool.has_images and COPY_ROLE in ctx.profile.roles else ()
     engines = ctx.engines(roles)
     parts = [
@@ -46,34 +44,23 @@ def contamination_of_release(
     ]
     items = pl.concat(parts)
     columns = [PDQ_COLUMN, *([COPY_COLUMN] if roles else [])] if ctx.pool.has_images else []
-    found, samples, not_compared = [find_in_benchmarks(_no_rows(), items, words)], 0, 0
-    with tempfile.TemporaryDirectory(prefix="places-", ignore_cleanup_errors=True) as scratch:
-        kept = ExternalSort(["shard"], Path(scratch), RUN_BYTES)
-        for part in ledger_parts(release.ledger, ["shard", "source_row", "verdict"]):
-            kept.add(part.frame.filter(part.is_kept).select(pl.col("shard").cast(pl.String), "source_row"))
-            samples += int(part.is_kept.sum())
-        with ctx.progress.task("samples compared", samples) as advance:
-            for shard, rows in _shards(kept.stretches()):
-                here = ctx.store.read(SAMPLES, shard) if ctx.store.manifest(SAMPLES, shard) is not None else None
-                here = None if here is None else here.join(rows, on="source_row", how="semi")
-                if here is None or here.height != rows.height:
-                    raise StoreError(
-                        f"pool {ctx.pool.name!r} no longer has all samples of release {release.name!r}, {shard}"
-                    )
-                for name in columns:
-                    here = _with_column(ctx, name, shard, here)
-                compared = find_in_benchmarks(here, items, words)
-                not_compared += compared["value"].null_count()
-                found.append(compared.filter(pl.col("benchmark").is_not_null()))
-                advance(rows.height)
-    return Contamination(items, pl.concat(found), samples, not_compared)
-
-
-def _shards(stretches: Iterator[pl.DataFrame]) -> Iterator[tuple[str, pl.DataFrame]]:
-    """Each shard with its rows, from rows that are sorted by it."""
-    for stretch in stretches:
-        for (shard,), rows in stretch.partition_by("shard", as_dict=True, maintain_order=True).items():
-            yield str(shard), rows
+    found, not_compared = [find_in_benchmarks(_no_rows(), items, words)], 0
+    places = pl.concat(part.select(pl.col("shard").cast(pl.String), "source_row") for part in ledger.kept(ROW_KEY))
+    with ctx.progress.task("samples compared", places.height) as advance:
+        for (shard,), rows in sorted(places.partition_by("shard", as_dict=True).items()):
+            here = ctx.store.read(SAMPLES, shard) if ctx.store.manifest(SAMPLES, shard) is not None else None
+            here = None if here is None else here.join(rows, on="source_row", how="semi")
+            if here is None or here.height != rows.height:
+                raise StoreError(
+                    f"pool {ctx.pool.name!r} no longer has all samples of release {release.name!r}, {shard}"
+                )
+            for name in columns:
+                here = _with_column(ctx, name, shard, here)
+            compared = find_in_benchmarks(here, items, words)
+            not_compared += compared["value"].null_count()
+            found.append(compared.filter(pl.col("benchmark").is_not_null()))
+            advance(rows.height)
+    return Contamination(items, pl.concat(found), places.height, not_compared)
 
 
 def _with_column(ctx: PoolContext, name: str, shard: str, rows: pl.DataFrame) -> pl.DataFrame:

@@ -4,25 +4,22 @@ All are drawn from the rows that may be trained on: images that the models are m
 that shares are of the same rows for everyone.
 """
 
+import functools
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
 
-from curation_assets.core.table_names import reference_of
+from curation_assets.core.table_names import CONTAMINATION, SAMPLES, reference_of
 from curation_assets.numeric.selection import random_ranking, share_count
 from curation_assets.numeric.sorting import as_pairs
-from curation_assets.selection.judging import multiplicity
-from curation_assets.selection.left_out import without_benchmarks
-from curation_assets.selection.part_by_part import Pool, kept_parts
+from curation_assets.selection.judging import judge_pool, multiplicity
 from curation_assets.selection.policy import RANDOM, Policy
-from curation_assets.selection.rows import DROPPED, PoolRows
-from curation_assets.stores.columns import uid_texts
+from curation_assets.selection.rows import DROP_REASON, ROW_KEY, Changed, Rows, Wanted, dropped, uid_columns, values_of
+from curation_assets.stores.columns import halves_of, uid_texts
 
-Trainable = Callable[[PoolRows], PoolRows]  # rows → the same, of which only trainable ones are kept
-Parts = Callable[[], Iterable[PoolRows]]
 LEXICON = "signals/concreteness_lexicon"
 POLICY, CONTROL, FILE = "policy", "control", "file"  # kinds
 CLEAN = "clean"  # the kind of a sample without planted noise
@@ -64,36 +61,30 @@ def training_keys(names: Iterable[str], sizes: Sequence[float], seeds: Sequence[
     return tuple(TrainingKey(name, size, seed) for name in names for size in (sizes or (None,)) for seed in seeds)
 
 
-def trainable(rows: PoolRows, held_out: pl.DataFrame, is_decontaminated: bool) -> PoolRows:
+def trainable(pool: Rows, held_out: pl.DataFrame, is_decontaminated: bool) -> Rows:
     """The rows without those of `held_out` (columns shard, source_row), and `is_decontaminated` without those of
     benchmarks: they count as dropped."""
-    keys = pl.DataFrame([_shards(rows), pl.Series("source_row", rows.source_row, dtype=pl.Int64)])
-    is_held_out = keys.select(
-        pl.struct(keys.columns).is_in(held_out.select(pl.struct(keys.columns)).to_series().implode())
-    )
-    status = rows.status.copy()
-    status[is_held_out.to_series().to_numpy()] = DROPPED
-    rows = replace(rows, status=status, _signals={})
-    return without_benchmarks(rows) if is_decontaminated else rows
+    places = held_out.select(pl.struct(ROW_KEY)).to_series().implode()
+    pool = Changed(pool, functools.partial(dropped, reasons=_why(pl.struct(ROW_KEY).is_in(places))))
+    if not is_decontaminated:
+        return pool
+    in_benchmarks = functools.partial(dropped, reasons=pl.col(f"{CONTAMINATION}:{DROP_REASON}"))
+    return Changed(pool, in_benchmarks, Wanted(texts=((CONTAMINATION, DROP_REASON),)))
 
 
-def _shards(rows: PoolRows) -> pl.Series:
-    return pl.Series("shard", rows.shard.words, dtype=pl.String).gather(rows.shard.codes)
+def _why(is_held_out: pl.Expr) -> pl.Expr:
+    return pl.when(is_held_out).then(pl.lit("held_out"))
 
 
-def _listed(rows: PoolRows, times: np.ndarray) -> pl.DataFrame:
-    """Those of the rows that count, (N,) how often: halves of the id, shard, source_row, count."""
-    columns = [
-        pl.Series("uid_high", rows.uid_high),
-        pl.Series("uid_low", rows.uid_low),
-        _shards(rows),
-        pl.Series("source_row", rows.source_row, dtype=pl.Int64),
-        pl.Series("count", times, dtype=pl.UInt32),
-    ]
-    return pl.DataFrame(columns).filter(pl.col("count") > 0)
+def _listed(rows: pl.DataFrame, times: np.ndarray | None = None, **keys: pl.Series) -> pl.DataFrame:
+    """Those of the rows that count, (N,) how often (None: once where kept), and have all `keys`: halves of the id,
+    shard, source_row, count, keys."""
+    count = pl.col("status") == "kept" if times is None else pl.Series(times)
+    listed = rows.select(*uid_columns(), *ROW_KEY, count.cast(pl.UInt32).alias("count")).with_columns(**keys)
+    return listed.filter(pl.col("count") > 0).drop_nulls(list(keys) or ["count"])
 
 
-def policy_set(policy: Policy, pool: Pool, changed: Trainable, size: float | None, seed: int) -> pl.DataFrame:
+def policy_set(policy: Policy, pool: Rows, size: float | None, seed: int) -> pl.DataFrame:
     """A policy's subset of trainable rows, as `_listed`, by cuts fitted on them.
 
     At a size, a policy that ranks keeps its best; a rule (a threshold) keeps a random draw of what passes, or all
@@ -104,58 +95,54 @@ def policy_set(policy: Policy, pool: Pool, changed: Trainable, size: float | Non
         policy = replace(policy, seed=seed)
     is_ranked = size is not None and policy.threshold is None
     cut = policy.with_fraction(size) if is_ranked and size is not None else policy
-
-    def parts() -> Iterator[pl.DataFrame]:
-        for rows, kept in zip(map(changed, pool.parts()), kept_parts(cut, pool, changed), strict=True):
-            values = rows.signal(policy.rank_by).values if policy.repeats else None
-            yield _listed(rows, kept if is_ranked else multiplicity(kept, values))
-
+    counted = replace(cut, repeats=False) if is_ranked else cut
+    parts = (_listed(verdicts, multiplicity(counted, verdicts)) for verdicts in judge_pool(cut, pool))
     if size is None or is_ranked:
-        return pl.concat(parts())
-    return drawn(parts(), _count(map(changed, pool.parts()), size))
+        return pl.concat(parts)
+    return drawn(parts, _count(pool, size))
 
 
-def control_set(name: str, parts: Parts, size: float, *, clean: pl.Series | None) -> pl.DataFrame:
+def control_set(name: str, pool: Rows, size: float, *, clean: pl.Series | None) -> pl.DataFrame:
     """A control, as `_listed`: what a policy must be better than to be worth its cost.
 
     `longest_caption`: most words, then characters. `lexicon`: highest mean concreteness of words. `oracle`: a draw of
-    the samples without planted noise (`clean`: their ids). `all`: every trainable row, whatever the size. `parts`: the
-    trainable rows, of some shards after the other.
+    the samples without planted noise (`clean`: their ids). `all`: every trainable row, whatever the size. `pool`: the
+    trainable rows.
     """
-
-    def listed(*columns: Callable[[PoolRows], pl.Series]) -> Iterator[pl.DataFrame]:
-        for rows in parts():
-            keys = [column(rows).alias(f"key{number}") for number, column in enumerate(columns)]
-            times = rows.is_kept & np.all([key.is_not_null() for key in keys], axis=0)
-            yield _listed(rows, times).with_columns(key.filter(pl.Series(times)) for key in keys)
-
     if name == "all":
-        return pl.concat(listed())
-    count = _count(parts(), size)
+        return pl.concat(map(_listed, pool.parts()))
+    count = _count(pool, size)
     if name == "oracle":
         assert clean is not None, name
-        return drawn((part.filter(_ids(part).is_in(clean.implode())) for part in listed()), count)
+        return drawn((_listed(rows.filter(pl.col("sample_id").is_in(clean.implode()))) for rows in pool.parts()), count)
     if name == "lexicon":
-        values = listed(lambda rows: -pl.Series(rows.values(reference_of(LEXICON))).fill_nan(None))
-        return _first(values, ["key0"], count)
+        lexicon = reference_of(LEXICON)
+        parts = pool.parts(Wanted((lexicon,)))
+        valued = (_listed(rows, key0=-pl.Series(values_of(rows, lexicon)).fill_nan(None)) for rows in parts)
+        return _first(valued, ["key0"], count)
     assert name == "longest_caption", name
-    captions = (lambda rows: -_captions(rows).map_elements(lambda text: len(text.split()), pl.Int64),
-                lambda rows: -_captions(rows).map_elements(len, pl.Int64))  # fmt: skip
-    return _first(listed(*captions), ["key0", "key1"], count)
+    return _first(map(_by_length, pool.parts(Wanted(texts=((SAMPLES, "caption"),)))), ["key0", "key1"], count)
 
 
-def given_set(packed: np.ndarray, parts: Parts, size: float | None) -> pl.DataFrame:
+def _by_length(rows: pl.DataFrame) -> pl.DataFrame:
+    captions = rows[f"{SAMPLES}:caption"]
+    words = captions.map_elements(lambda text: len(text.split()), pl.Int64)
+    return _listed(rows, key0=-words, key1=-captions.str.len_chars().cast(pl.Int64))
+
+
+def given_set(packed: np.ndarray, pool: Rows, size: float | None) -> pl.DataFrame:
     """Trainable rows whose ids are listed in sorted u8,u8, as `_listed`, each as often as it is there."""
     ids, counts = np.unique(as_pairs(packed["f0"], packed["f1"]), return_counts=True)
     ids, counts = np.append(ids, b""), np.append(counts, 0)  # where ids come that are after all of these
 
     def listed() -> Iterator[pl.DataFrame]:
-        for rows in parts():
-            mine = as_pairs(rows.uid_high, rows.uid_low)
+        for rows in pool.parts():
+            mine = as_pairs(*halves_of(rows["sample_id"]).T)
             place = np.searchsorted(ids[:-1], mine)
-            yield _listed(rows, np.where(rows.is_kept & (ids[place] == mine), counts[place], 0))
+            is_kept = (rows["status"] == "kept").to_numpy()
+            yield _listed(rows, np.where(is_kept & (ids[place] == mine), counts[place], 0))
 
-    return pl.concat(listed()) if size is None else drawn(listed(), _count(parts(), size))
+    return pl.concat(listed()) if size is None else drawn(listed(), _count(pool, size))
 
 
 def drawn(parts: Iterable[pl.DataFrame], count: int) -> pl.DataFrame:
@@ -180,9 +167,5 @@ def _ids(part: pl.DataFrame) -> pl.Series:
     return uid_texts(part["uid_high"], part["uid_low"])
 
 
-def _captions(rows: PoolRows) -> pl.Series:
-    return rows.facts(["caption"])["caption"]
-
-
-def _count(parts: Iterable[PoolRows], size: float) -> int:
-    return share_count(sum(int(np.count_nonzero(rows.is_kept)) for rows in parts), size)
+def _count(pool: Rows, size: float) -> int:
+    return share_count(sum(int((rows["status"] == "kept").sum()) for rows in pool.parts()), size)

@@ -14,7 +14,6 @@ from curation_assets.core.table_names import (
     CONTAMINATION,
     FUSION_WEIGHTS,
     LABELLED_SCORES,
-    LEDGER,
     LENGTH_DEPENDENCE,
     LENGTH_EVIDENCE,
     METHOD_QUALITY,
@@ -42,7 +41,6 @@ from curation_assets.flow.options import FlowOptions
 from curation_assets.flow.parallel import beside
 from curation_assets.flow.table import Ending, Folder, Shown, Table
 from curation_assets.methods import oriented
-from curation_assets.selection.rows import UID
 from curation_assets.stages.distilled.human_agreement import has_agreement
 from curation_assets.stages.filtered.tables import KEPT_BY, with_policies
 
@@ -109,7 +107,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         optional += (BENCHMARKS, CONTAMINATION)
     ranked = {table_of(reference) for policy in policies_of(ctx) for reference in policy.references} - set(signals)
     ranked -= set(optional)
-    report_inputs = [SAMPLES, PROVENANCE, LEDGER, *signals, *sorted(ranked), *verdicts, OVERLAPS, *downstream, *quality]
+    report_inputs = [SAMPLES, PROVENANCE, *signals, *sorted(ranked), *verdicts, OVERLAPS, *downstream, *quality]
     report_inputs += optional
     if ctx.distils:
         report_inputs += [LENGTH_DEPENDENCE, FUSION_WEIGHTS]
@@ -247,7 +245,7 @@ def _text_in_images(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     subsets = {"all": pl.lit(True)} | {policy.name: pl.col(KEPT_BY + policy.name) for policy in policies_of(ctx)}
     counts = dict.fromkeys(subsets, np.zeros(3, dtype=np.int64))  # with a value, with text, dropped
     for part in with_policies(ctx, "signals/text_spotting", ["value", "text_count"]):
-        spotted = part.drop_nulls("value").sort("value", "text_count").unique(UID, keep="first")
+        spotted = part.drop_nulls("value").sort("value", "text_count").unique("sample_id", keep="first")
         for name, is_in in subsets.items():
             counted = spotted.filter(is_in).select(
                 pl.len().cast(pl.Int64), (pl.col("text_count") > 0).sum(), (pl.col("value") == 0).sum()

@@ -1,6 +1,5 @@
 """downstream/training_sets: what each model is trained on, by policy or control, size and seed."""
 
-import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -31,8 +30,7 @@ from curation_assets.flow.options import FlowOptions
 from curation_assets.flow.table import Table, Trainings
 from curation_assets.numeric.identity import sorted_uids
 from curation_assets.selection.policy import RANDOM, Policy
-from curation_assets.selection.ranges import whole_pool
-from curation_assets.selection.rows import PoolRows, uid_columns
+from curation_assets.selection.rows import Pool, uid_columns
 from curation_assets.stages.signals.options import SignalsOptions
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.releases import SUBSET_NPY, find_release
@@ -194,25 +192,19 @@ def _listed(ctx: PoolContext, policies: Mapping[str, Policy], wanted: TrainingKe
     """The rows of a training set: shard, source_row, and how often each is listed."""
     options = DownstreamOptions.of(ctx)
     wanted = replace(wanted, name=_source(ctx, wanted.name))
-    changed = functools.partial(
-        trainable, held_out=ctx.store.read(HELD_OUT), is_decontaminated=bool(FlowOptions.of(ctx).decontaminate)
-    )
+    held_out, is_decontaminated = ctx.store.read(HELD_OUT), bool(FlowOptions.of(ctx).decontaminate)
+    pool = trainable(Pool(ctx.store, ctx.progress), held_out, is_decontaminated)
     policy = policies.get(wanted.name)
     if policy is not None and (wanted.size is not None or policy.rank_by == RANDOM):
-        with whole_pool(ctx.store, ctx.progress) as pool:
-            return policy_set(policy, pool, changed, wanted.size, wanted.seed)
-
-    def parts() -> Iterator[PoolRows]:
-        return (changed(PoolRows.read(ctx.store, [shard])) for shard in ctx.store.partitions(SAMPLES))
-
+        return policy_set(policy, pool, wanted.size, wanted.seed)
     if policy is not None:
-        return given_set(_kept(ctx, wanted.name), parts, None)  # by its frozen cut
+        return given_set(_kept(ctx, wanted.name), pool, None)  # by its frozen cut
     if wanted.name in options.downstream_subsets:
-        return given_set(packed_ids(_subset_file(ctx, options.downstream_subsets[wanted.name])), parts, wanted.size)
+        return given_set(packed_ids(_subset_file(ctx, options.downstream_subsets[wanted.name])), pool, wanted.size)
     check_known("training set", "control", [wanted.name], options.downstream_controls)
     clean = read_truth(ctx).filter(pl.col("kind") == CLEAN)["sample_id"] if wanted.name == "oracle" else None
     size = _own_share(policies.values()) if wanted.size is None else wanted.size
-    return control_set(wanted.name, parts, size, clean=clean)
+    return control_set(wanted.name, pool, size, clean=clean)
 
 
 def _kept(ctx: PoolContext, policy_name: str) -> np.ndarray:

@@ -3,23 +3,20 @@
 Violations in words, for the blocking checks of every table and shard.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import polars as pl
 
-from curation_assets.audit.ledger import PART_ROWS, ledger_parts, ledger_path, ledger_policies
+from curation_assets.audit.ledger import ledger_policies, recorded_ledger
 from curation_assets.core.stages import STAGES
-from curation_assets.core.table_names import LEDGER, REGISTERED_SHARDS, SAMPLES, SUBSETS
+from curation_assets.core.table_names import REGISTERED_SHARDS, SUBSETS
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.options import FlowOptions
 from curation_assets.flow.table import Table
-from curation_assets.numeric.sorting import stretches
 from curation_assets.scoring.upstream import UPSTREAM
-from curation_assets.stores.parquet import scan_parquet
 from curation_assets.stores.tar_samples import TAR_REASONS
 
-ROW_BITS = 40  # of a shard's rows; the rest of 64 tells the shards apart
 TERMINAL_STATES = ("kept", "dropped", "failed")
 Rows = pl.DataFrame | pl.LazyFrame
 
@@ -35,8 +32,6 @@ def violations(ctx: PoolContext, table: Table, shard: str | None, frame: Rows | 
     Checked: as many rows as the table it continues has, no sample twice, terminal states with a reason where one
     is due, and no value missing without a reason. `frame`: what `rows_of` gives, where it is read already.
     """
-    if table.name == LEDGER:
-        return [*_ledger_violations(ctx), *_subset_violations(ctx)]
     if table.name == SUBSETS:
         return _subset_violations(ctx)
     if table.is_folder:
@@ -47,7 +42,7 @@ def violations(ctx: PoolContext, table: Table, shard: str | None, frame: Rows | 
     if expected is not None and height != expected[1]:
         sentences.append(f"{height} rows, but {expected[0]} has {expected[1]}")
     if "sample_id" in frame.collect_schema() and table.name != REGISTERED_SHARDS:
-        repeated = _repeated_rows(ctx, table, frame)
+        repeated = _repeated_rows(frame)
         if repeated:
             sentences.append(f"{repeated} rows repeat an earlier row's identity")
     return sentences
@@ -140,81 +135,16 @@ def _commonest_reasons(frame: Rows, count: int = 3) -> str:
     return ", ".join(shown) or "none given"
 
 
-def _ledger_violations(ctx: PoolContext) -> list[str]:
-    """Every ledger has every row of raw/samples once, in a terminal state."""
-    shards = ctx.store.partitions(SAMPLES)
-    expected, sentences = _fingerprint(_stored_positions(ctx, shards)), []
-    for name in ledger_policies(ctx.store):
-        rows = scan_parquet(ledger_path(ctx.store, name))
-        if _fingerprint(_recorded_positions(rows, shards)) != expected:
-            sentences.append(f"ledger of {name}: {_lost(ctx, rows, shards)}")
-        sentences += [f"ledger of {name}: {sentence}" for sentence in _state_violations(rows)]
-    return sentences
-
-
-def _stored_positions(ctx: PoolContext, shards: Sequence[str]) -> Iterator[np.ndarray]:
-    """`_positions` of raw/samples, shard by shard."""
-    for number, shard in enumerate(shards):
-        frame = ctx.store.read(SAMPLES, shard, ["source_row"])
-        yield _positions(np.full(frame.height, number), frame)
-
-
-def _positions(shard: np.ndarray, frame: pl.DataFrame) -> np.ndarray:
-    """(n,) numbers of shards and their source_row → (n,) uint64, both in one number."""
-    return shard.astype(np.uint64) << np.uint64(ROW_BITS) | frame["source_row"].to_numpy().astype(np.uint64)
-
-
-def _recorded_positions(rows: pl.LazyFrame, shards: Sequence[str]) -> Iterator[np.ndarray]:
-    """`_positions` of a table of all rows, part by part; an unknown shard counts as one more."""
-    number = pl.col("shard").cast(pl.String).replace_strict(shards, range(len(shards)), default=len(shards))
-    (height,) = _aggregated(rows, pl.len())
-    for part in stretches(height, PART_ROWS):
-        frame = rows.select("shard", "source_row").slice(part.start, part.stop - part.start).collect()
-        yield _positions(frame.select(number.fill_null(len(shards))).to_series().to_numpy(), frame)
-
-
-def _fingerprint(parts: Iterable[np.ndarray]) -> tuple[int, int]:
-    """How many numbers, and the sum of a hash of each: in any order, and the same for others once in 2^64."""
-    count = total = 0
-    for numbers in parts:
-        mixed = numbers + np.uint64(0x9E3779B97F4A7C15)
-        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):  # as SplitMix64
-            mixed = (mixed ^ mixed >> np.uint64(shift)) * np.uint64(factor)
-        count, total = count + len(mixed), total + int(mixed.sum(dtype=np.uint64)) & 2**64 - 1
-    return count, total
-
-
-def _lost(ctx: PoolContext, rows: pl.LazyFrame, shards: Sequence[str]) -> str:
-    """How the rows of a ledger differ from those of raw/samples, all in memory."""
-    expected = np.concatenate(list(_stored_positions(ctx, shards)))
-    recorded = np.concatenate(list(_recorded_positions(rows, shards)))
-    lost = len(np.setdiff1d(expected, recorded))
-    return f"{len(recorded)} rows for {len(expected)} samples, {lost} samples have none"
-
-
 def _subset_violations(ctx: PoolContext) -> list[str]:
-    """No npy holds more than its ledger keeps (less, where samples were denied), once both are made of the same tables.
-
-    After a change one of the two is made first: the other is still of the tables before.
-    """
-    ledgers, subsets = ctx.store.manifest(LEDGER), ctx.store.manifest(SUBSETS)
-    if ledgers is None or subsets is None:
-        return []
-    read = {(version.asset, version.partition): version.content_sha256 for version in subsets.inputs}
-    assets = {asset for asset, _ in read}
-    if read != {
-        (version.asset, version.partition): version.content_sha256
-        for version in ledgers.inputs
-        if version.asset in assets
-    }:
-        return []
+    """No npy holds more than its policy keeps (less, where samples were denied)."""
     sentences = []
     for name in ledger_policies(ctx.store):
         npy = ctx.store.folder_path(SUBSETS) / f"{name}.npy"
-        chosen = len(np.load(npy, mmap_mode="r", allow_pickle=False)) if npy.is_file() else 0
-        kept = sum(int(part.multiplicity.sum()) for part in ledger_parts(ledger_path(ctx.store, name), ["verdict"]))
-        if chosen > kept:
-            sentences.append(f"ledger of {name} keeps {kept} entries, its npy {chosen}")
+        if npy.is_file():
+            chosen = len(np.load(npy, mmap_mode="r", allow_pickle=False))
+            kept = sum(int(part["multiplicity"].sum()) for part in recorded_ledger(ctx.store, name).kept([]))
+            if chosen > kept:
+                sentences.append(f"{name} keeps {kept} entries, its npy {chosen}")
     return sentences
 
 
@@ -234,14 +164,10 @@ def rows_by_state(frame: Rows) -> pl.DataFrame:
     return counted.sort("len", "status", "reason", descending=[True, False, False])
 
 
-def _repeated_rows(ctx: PoolContext, table: Table, frame: Rows) -> int:
+def _repeated_rows(frame: Rows) -> int:
     """Rows less distinct ones. A duplicate sample keeps its own row, distinguished by its position in the source."""
     key = [name for name in ("shard", "source_row", "sample_id") if name in frame.collect_schema()]
     if isinstance(frame, pl.LazyFrame):
-        if table.continues == SAMPLES and len(key) == 3:
-            shards = ctx.store.partitions(SAMPLES)
-            if _fingerprint(_recorded_positions(frame, shards)) == _fingerprint(_stored_positions(ctx, shards)):
-                return 0
         frame = frame.select(key).collect()
     if "source_row" in key and frame["source_row"].n_unique() == frame.height:  # of one shard: no text is hashed
         return 0

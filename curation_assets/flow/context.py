@@ -15,7 +15,6 @@ from curation_assets.core.progress import ProgressReporter, Silent
 from curation_assets.core.settings import Profile, Settings
 from curation_assets.core.validation import check_known
 from curation_assets.flow.options import FlowOptions
-from curation_assets.flow.ray_workers import run_all
 from curation_assets.methods import (
     TEXT_COLUMNS,
     Method,
@@ -33,13 +32,7 @@ from curation_assets.sources.shards import discover_shards
 from curation_assets.stores.images import ImageRejected, decode_image, printable, read_member, tar_index
 from curation_assets.stores.objects import MAX_AGE_SECONDS, open_home
 from curation_assets.stores.provenance import PROVENANCE_SCHEMA
-from curation_assets.stores.shard_store import ShardStore, one_by_one
-
-
-def store_of(settings: Settings, pool_name: str) -> ShardStore:
-    """The tables of a pool; where settings name a Ray cluster, its nodes read what fits into no memory."""
-    readers = one_by_one if settings.ray is None else functools.partial(run_all, settings)
-    return ShardStore(settings.work(pool_name), readers)
+from curation_assets.stores.shard_store import ShardStore
 
 
 @dataclass
@@ -71,7 +64,9 @@ class PoolContext:
         open_home(settings.home, max_age=MAX_AGE_SECONDS)
         pool = load_pool(settings, pool_name)
         settings = settings.for_pool(pool.profile)
-        return cls(settings, pool, store_of(settings, pool_name), run_id, progress or Silent(), frozenset(planned))
+        return cls(
+            settings, pool, ShardStore(settings.work(pool_name)), run_id, progress or Silent(), frozenset(planned)
+        )
 
     @functools.cached_property
     def profile(self) -> Profile:

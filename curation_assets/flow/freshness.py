@@ -43,7 +43,13 @@ def _materialise_once(ctx: PoolContext, table: Table, shard: str | None, tables:
             table.name, lambda folder: write(ctx, folder), run_id=ctx.run_id, **made_from
         )
     return ctx.store.materialise(
-        table.name, lambda: compute(ctx, shard), partition=shard, run_id=ctx.run_id, **made_from
+        table.name,
+        lambda: compute(ctx, shard),
+        partition=shard,
+        run_id=ctx.run_id,
+        facts=table.facts(ctx) if table.facts else None,
+        changes=table.changes,
+        **made_from,
     )
 
 
@@ -130,7 +136,7 @@ def _upstream_code(ctx: PoolContext, table: Table) -> str:
 
     Rows that come, change or go are no part of it, so the registered rows (whose settings are their source) are not.
     """
-    book = VersionBook(ctx.store, ctx.profile.name)
+    book = VersionBook(ctx.store)
     upstream: dict[str, list[str]] = {}
     for asset in book.upstream_of(reference_of(name) for name in table.inputs):
         if asset != REGISTERED_SHARDS:

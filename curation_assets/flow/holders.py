@@ -14,7 +14,6 @@ from curation_assets.core.table_names import (
     CANARY,
     CONTRAST_PAIRS,
     DUPLICATES,
-    LEDGER,
     REGISTERED_SHARDS,
     SAMPLES,
     stage_of,
@@ -25,12 +24,12 @@ from curation_assets.flow.table import Table
 from curation_assets.flow.table_checks import folder_checks, table_checks
 from curation_assets.flow.taken_down import rewrite_fit, take_down_rows
 from curation_assets.numeric.identity import UID_DTYPE
-from curation_assets.selection.ranges import SORTED_ROWS
 from curation_assets.selection.rows import UID, uid_columns
 from curation_assets.stores.atomic import remove_all_stale, remove_path
 from curation_assets.stores.damage import Check
 from curation_assets.stores.denylist import TAKEDOWN
 from curation_assets.stores.parquet import UNREADABLE, scan_parquet
+from curation_assets.stores.pool_queries import SPILLED
 from curation_assets.stores.shard_store import BLOCKED, CorruptTableError, ShardStore
 
 _REMEMBERING = (DUPLICATES, CANARY)
@@ -67,7 +66,8 @@ class StoredTables(Holder):
             if is_without or any(map(holds, files)):
                 store.remove(name)
         remove_all_stale(store.root)
-        remove_path(store.root / SORTED_ROWS)  # what a run that was killed left
+        for left in store.root.glob(f".{SPILLED}*"):  # of a query that was killed
+            remove_path(left)
         for folder in list(store.root.glob("*/.*.unfinished")):  # what long computations saved on their way
             for part in [folder / "pool", *(folder / shard for shard in takedown.shards)]:
                 remove_path(part)
@@ -151,8 +151,6 @@ def kept_fits(tables: Mapping[str, Table], holding: Collection[str] = ()) -> lis
 def drop_previous_versions(ctx: PoolContext, tables: Mapping[str, Table]) -> None:
     """Delete what the store keeps of folders such as the report, and frozen tables that hold samples: a run after
     `takedown add` leaves samples there. The next run makes these tables again.
-
-    Earlier ledgers stay: they hold ids and numbers, and `why` reads them.
     """
     if ctx.store.partitions(SAMPLES):
         emptied = ctx.store.scan(SAMPLES).filter(pl.col("reason") == TAKEDOWN).select("sample_id").collect()
@@ -160,7 +158,7 @@ def drop_previous_versions(ctx: PoolContext, tables: Mapping[str, Table]) -> Non
             ctx.store.remove(name)
     for name in touched_tables(tables):
         link = ctx.store.asset_path(name)
-        if link.is_symlink() and name != LEDGER:
+        if link.is_symlink():
             for version in link.parent.glob(f".{link.name}.version-*"):
                 if version != link.resolve().parent:
                     remove_path(version)

@@ -24,9 +24,7 @@ def mixture_behind(ctx: PoolContext, policy: Policy) -> FittedRecipe | None:
 def entries_of_shard(ctx: PoolContext, policy: Policy, recipe: FittedRecipe, shard: str) -> pl.DataFrame:
     """Grain: one row per row of raw/samples: source_row, group, entries (how often it is in the policy's set)."""
     verdicts = ctx.store.read(f"filtered/{policy.name}", shard, ["source_row", "verdict", "value"])
-    times = multiplicity(
-        (verdicts["verdict"] == "kept").to_numpy(), verdicts["value"].to_numpy() if policy.repeats else None
-    )
+    times = multiplicity(policy, verdicts)
     groups = ctx.store.read(f"fused/{recipe.name}", shard, ["source_row", "group"])
     return verdicts.select("source_row", entries=pl.Series(times)).join(
         groups, on="source_row", how="left", maintain_order="left"

@@ -10,8 +10,8 @@ import functools
 import logging
 import os
 import socket
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, Future, as_completed
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,19 +66,6 @@ class RayExecutor(Executor):
         reference: ObjectRef[Any] = self._call.remote(__version__, self._home, self._root, function, args, kwargs)
         reference.future().add_done_callback(functools.partial(_pass_on, done=done))
         return done
-
-
-def run_all(settings: Settings, function: Callable[..., object], calls: Sequence[tuple[Any, ...]]) -> Iterator[object]:
-    """Call an importable function that writes files with each of some arguments on the nodes of the Ray cluster; yield
-    as calls end. Paths in the home are a node's own. Raises what a call raises, TaskLostError where its nodes died.
-    """
-    executor = RayExecutor(settings, runs_models=False)
-    jobs = [executor.submit(function, *arguments) for arguments in calls]
-    try:
-        yield from (job.result() for job in as_completed(jobs))
-    finally:
-        for job in jobs:
-            job.cancel()
 
 
 def _connected(settings: Settings) -> Any:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 SQL_FOLDER = "dbt_like_sql"  # one sub-folder per stage, and COUNTS
 COUNTS = "summary"  # statements over a ledger and its provenance, which make no table (outputs/summary/counts.py)
+WHOLE_POOL = "pool"  # statements over a whole pool (stores/pool_queries.py)
 DIALECT = "duckdb"
 #: Kind of test → least and most words after it.
 TESTS: dict[str, tuple[int, int]] = {"unique": (1, 8), "not_null": (1, 1), "range": (3, 3), "accepted_values": (2, 64)}
@@ -107,7 +108,7 @@ def load_models(root: Path | None = None) -> dict[str, SqlModel]:
     read = (
         parse_model(path.read_text(encoding="utf-8"), stage=path.parent.name, name=path.stem, path=path)
         for path in sorted(root.glob("*/*.sql"))
-        if path.parent.name != COUNTS
+        if path.parent.name not in (COUNTS, WHOLE_POOL)
     )
     models = {model.key: model for model in read}
     reads = {key: [reference for reference in model.references if reference in models] for key, model in models.items()}

@@ -11,6 +11,7 @@ from curation_assets.core.stages import check_reads_forward
 from curation_assets.core.table_names import stage_of
 from curation_assets.flow.context import PoolContext
 from curation_assets.scoring.batches import LoadImage, Steps, result_of
+from curation_assets.stores.shard_store import Changes
 
 Grain = Literal["shard", "pool", "training"]
 #: What a run makes: per-shard tables alone ('shards'), or whole-pool tables and trainings alone ('pool').
@@ -137,6 +138,10 @@ class Table:
     compute: Compute | ComputeOnDisk | Folder
     needs: Needs = Needs()
     config: Callable[[PoolContext, str | None], Any] | None = None  # settings that change the numbers
+    #: Shards of which `config` is another than of None: what plans compare as an input that changed.
+    own_configs: Callable[[PoolContext], Collection[str]] | None = None
+    facts: Callable[[PoolContext], Mapping[str, Any]] | None = None  # what its manifest states beside (Manifest.facts)
+    changes: Changes | None = None  # what its manifest remembers of the version before (Manifest.before)
     fit: Fit | None = None
     continues: str | None = None  # the table whose rows this one carries on, one for one
     trainings: Trainings | None = None

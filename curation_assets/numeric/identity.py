@@ -125,3 +125,18 @@ def unpack_uids(packed: np.ndarray) -> list[str]:
     if packed.dtype != UID_DTYPE:
         raise ValueError(f"expected dtype u8,u8 (high, low 64 bits), got {packed.dtype}")
     return [f"{int(high):016x}{int(low):016x}" for high, low in zip(packed["f0"], packed["f1"], strict=True)]
+
+
+def bits_of(values: np.ndarray) -> np.ndarray:
+    """(N,) float64 → (N,) uint64: equal numbers have the same bits, and so has each NaN."""
+    return np.where(np.isnan(values), np.nan, values + 0.0).view(np.uint64)
+
+
+def row_hashes(columns: Sequence[np.ndarray]) -> np.ndarray:
+    """(N,) uint64 each → (N,) uint64 hash of every row. Sums of it tell sets of rows apart, in any order."""
+    mixed = np.zeros(len(columns[0]), dtype=np.uint64)
+    for column in columns:
+        mixed = (mixed ^ column) + np.uint64(0x9E3779B97F4A7C15)
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):  # as SplitMix64
+            mixed = (mixed ^ mixed >> np.uint64(shift)) * np.uint64(factor)
+    return mixed

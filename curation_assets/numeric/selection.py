@@ -1,7 +1,6 @@
-"""The rule of a cut on an array of values: which of them pass, which rank they have. Equal values go by position.
+"""The rule of a cut on an array of values: which of them pass. Higher is better; NaN, no value, never passes.
 
-Values are in order of sample_id, so that ties go by sample_id, lowest first. Higher is better; NaN, a sample without a
-value, has no rank and never passes. This is the package's one implementation (formulas.md §2.4, §13.6).
+Equal values go by sample_id, lowest first. This is the package's one implementation (formulas.md §2.4, §13.6).
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -9,78 +8,69 @@ from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 
 import numpy as np
+import polars as pl
 
 from curation_assets.numeric.identity import unit_interval_of
-from curation_assets.numeric.sorting import argsort_descending, ordinals, stretches, values_of_ordinals
+from curation_assets.numeric.sorting import ordinals, values_of_ordinals
 
 BUCKET_BITS = 16  # values are counted by so many bits of their ordinal, highest first
 SORTED_AT_ONCE = 4_000_000  # values of one bucket that are held; a fuller one is counted by its next bits
 
+#: How far a value that is made again, on another machine or in another batch, may be from what it was: twenty times
+#: what was seen (4e-8), relative to 1 or to the value. The row on which a cut fell does not fall out by it.
+MADE_AGAIN = 1e-6
+
 
 @dataclass(frozen=True)
 class Cutoff:
-    """Where a cut falls among values: all above `threshold` pass, and those equal to it up to a position."""
+    """Where a cut falls among values: all above `threshold` pass, and those equal to it up to a sample_id."""
 
     threshold: float  # smallest value that passes; +inf where none does
-    last_tie: int | None = None  # position of the last passing value equal to the threshold; None: all of them pass
-    edge: int | None = None  # position of the value that was the threshold, and passes as it was made again since
+    boundary_id: str | None = None  # the last sample that passes with a value equal to the threshold; None: all of them
 
-    def passes(self, values: np.ndarray) -> np.ndarray:
-        """(M,) float64 → (M,) bool. NaN never passes."""
-        if self.last_tie is None:
+    def passes(self, values: np.ndarray, ids: pl.Series) -> np.ndarray:
+        """(M,) float64, (M,) sample_ids → (M,) bool. NaN never passes.
+
+        The sample `boundary_id` passes, too, where its value was made again and is as good as equal (MADE_AGAIN).
+        """
+        if self.boundary_id is None:
             return np.asarray(values >= self.threshold)
         passing = np.asarray(values > self.threshold)
         ties = np.flatnonzero(values == self.threshold)
-        passing[ties[ties <= self.last_tie]] = True
-        if self.edge is not None:
-            passing[self.edge] = True
+        if len(ties):
+            passing[ties] = (ids.gather(ties) <= self.boundary_id).to_numpy()
+        tolerance = MADE_AGAIN * max(1, abs(self.threshold))
+        if np.isfinite(tolerance):
+            near = np.flatnonzero((values < self.threshold) & (self.threshold - values <= tolerance))
+            if len(near):
+                passing[near] = (ids.gather(near) == self.boundary_id).to_numpy()
         return passing
 
 
-#: Nothing passes, whatever its value.
-NOTHING = Cutoff(np.inf, last_tie=-1)
-
-
-def top_count(values: np.ndarray, count: int) -> Cutoff:
-    """The best `count` of (M,) values pass, or all that have a value if they are fewer. O(M): nothing is sorted.
+def best(values: np.ndarray, count: int) -> np.ndarray:
+    """(M,) values, higher is better → (M,) bool: the best `count`, or all that have a value; ties by position.
 
     Raises ValueError for a negative count.
     """
     if count < 0:
         raise ValueError(f"count must be at least 0, got {count}")
-    valued = count_valued(values)
-    if not min(count, valued):
-        return NOTHING
-    last = _position_of_rank(values, valued, min(count, valued))
-    return Cutoff(float(values[last]), last)
+    order = np.argsort(-values, kind="stable")[: min(count, int(np.count_nonzero(~np.isnan(values))))]
+    chosen = np.zeros(len(values), dtype=bool)
+    chosen[order] = True
+    return chosen
 
 
-def top_share_compat(values: np.ndarray, fraction: float) -> Cutoff:
-    """DataComp's rule: sort descending, take the element at index int(V · fraction), pass all values ≥ it.
+def compat_rank(valued: int, fraction: float) -> int:
+    """Rank, 1 is best, of the value that DataComp's rule takes as threshold: index int(V · fraction) of V values.
 
-    Passes V · fraction + 1 of the V values, plus ties (formulas.md §2.4, §13.6). The reference fails at fraction 1 with
-    an
-    index error; here that is a ValueError, as is anything else outside [0, 1), and values that are all NaN.
+    All values as good pass: V · fraction + 1, plus ties (formulas.md §2.4, §13.6). The reference fails at fraction 1
+    with an index error; here that is a ValueError, as is anything else outside [0, 1), and no value at all.
     """
     if not 0 <= fraction < 1:
         raise ValueError(f"compat fraction must be in [0, 1), got {fraction}; use semantics 'exact' to keep all")
-    valued = count_valued(values)
     if not valued:
         raise ValueError("no sample has a value, so there is no compat threshold")
-    return Cutoff(float(values[_position_of_rank(values, valued, int(valued * fraction) + 1)]))
-
-
-def count_valued(values: np.ndarray) -> int:
-    """How many of (M,) values are no NaN."""
-    return len(values) - int(np.count_nonzero(np.isnan(values)))
-
-
-def _position_of_rank(values: np.ndarray, valued: int, rank: int) -> int:
-    """Position of the value of rank 1 … `valued`, the number of values that are no NaN."""
-    ascending = valued - rank  # index if sorted; NaN comes last
-    value = np.partition(values, ascending)[ascending]
-    ties = np.flatnonzero(values == value)
-    return int(ties[rank - 1 - int(np.count_nonzero(values > value))])
+    return int(valued * fraction) + 1
 
 
 def value_of_rank(parts: Callable[[], Iterable[np.ndarray]], rank: int) -> tuple[float, int]:
@@ -114,13 +104,15 @@ def _with_prefix(values: np.ndarray, prefix: np.uint64, shift: int) -> np.ndarra
     return found if shift == 64 else found[found >> np.uint64(shift) == prefix]
 
 
-def ranks(values: np.ndarray) -> np.ndarray:
-    """(M,) values → (M,) uint32: 1 is best, 0 for NaN."""
-    order = argsort_descending(values)
-    rank = np.zeros(len(values), dtype=np.uint32)
-    for part in stretches(count_valued(values)):
-        rank[order[part]] = np.arange(part.start + 1, part.stop + 1, dtype=np.uint32)
-    return rank
+def id_of_rank(parts: Iterable[pl.Series], rank: int) -> str:
+    """The sample_id of rank 1 … N, the lowest first, of N that come part by part; no more than `rank` are held, and a
+    part."""
+    held = pl.Series([], dtype=pl.String)
+    for ids in parts:
+        held = pl.concat([held, ids])
+        if len(held) > 2 * rank:
+            held = held.sort().head(rank)
+    return str(held.sort()[rank - 1])
 
 
 def share_count(n: int, fraction: float) -> int:

@@ -15,14 +15,10 @@ def spread(
 ) -> tuple[float, list[float]]:
     """(mean, linear quantiles) of `count` ≥ 1 float64 values without NaN, which `parts` gives anew at every call."""
     if count <= HELD:
-        return mean_of(parts, count), np.quantile(np.concatenate(list(parts())), quantiles).tolist()
-    return mean_of(parts, count), [_quantile(parts, count, quantile) for quantile in quantiles]
-
-
-def mean_of(parts: Callable[[], Iterable[np.ndarray]], count: int) -> float:
-    """The mean of `spread` alone."""
-    values = parts() if count > HELD else [np.concatenate(list(parts()))]
-    return math.fsum(float(part.sum()) for part in values) / count
+        values = np.concatenate(list(parts()))
+        return float(values.sum()) / count, np.quantile(values, quantiles).tolist()
+    mean = math.fsum(float(part.sum()) for part in parts()) / count
+    return mean, [_quantile(parts, count, quantile) for quantile in quantiles]
 
 
 def _quantile(parts: Callable[[], Iterable[np.ndarray]], count: int, quantile: float) -> float:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from curation_assets.audit.diff import judged_side
 from curation_assets.audit.index import Index, StoredTable
 from curation_assets.core.errors import ModelUnavailableError
 from curation_assets.core.table_names import REGISTERED_SHARDS, SAMPLES
@@ -20,11 +21,8 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import config_of, is_up_to_date, upstream_code_digest
 from curation_assets.flow.table import Table
 from curation_assets.selection.cut import cut_of_frame
-from curation_assets.selection.judging import Judged
-from curation_assets.selection.part_by_part import judge_pool
 from curation_assets.selection.policy import Policy
-from curation_assets.selection.ranges import whole_pool
-from curation_assets.selection.rows import STATES
+from curation_assets.selection.rows import ROW_KEY, Pool
 from curation_assets.stores.content_hash import config_sha256
 from curation_assets.stores.manifest import DIFFERENCES, differences, model_records
 
@@ -50,6 +48,7 @@ class TableFacts:
     uses_gpu: bool = False
     training_keys: tuple[str, ...] = ()  # partitions of a table of grain 'training'
     changed_sources: frozenset[str] = frozenset()  # shards whose source is not what was registered
+    own_configs: Mapping[str, str] | None = None  # shard → hash of settings of its own; None: all shards have `config`
 
     @property
     def grain(self) -> str:
@@ -102,6 +101,7 @@ def facts_of(
             code_version=f"{table.version}, changed" if name in code_changed else table.version,
             models=_models(ctx, table, role_parts),
             config=None if name == REGISTERED_SHARDS else _config(ctx, table),
+            own_configs=_own_configs(ctx, table),
             is_frozen=table.is_frozen,
             training_keys=table.keys,
             uses_gpu=bool(table.needs.roles) and ctx.profile.device != "cpu",
@@ -128,6 +128,13 @@ def _config(ctx: PoolContext, table: Table) -> dict[str, Any] | None:
         if table.stage == "raw":  # the source itself
             raise
         return None
+
+
+def _own_configs(ctx: PoolContext, table: Table) -> dict[str, str] | None:
+    """Shard → hash of the settings that are its own; None of a table whose shards have the same."""
+    if table.own_configs is None:
+        return None
+    return {shard: config_sha256(config_of(ctx, table, shard)) for shard in table.own_configs(ctx)}
 
 
 def _models(ctx: PoolContext, table: Table, role_parts: Callable[[str], Sequence[Part]]) -> str | None:
@@ -173,7 +180,7 @@ def make_plan(facts: Sequence[TableFacts], index: Index) -> Plan:
             stored = None
             code[:] = MISSING
         else:
-            changed = _changed_inputs(table, stored, index, grain)
+            changed = _changed_inputs(table, stored, index, grain) | _changed_settings(table, stored, index)
             recorded = (stored.code_version, stored.models, stored.config_hash, changed)
             code[remade if table.is_frozen else upstream] = UPSTREAM
             for reason, is_other in reversed(differences(recorded, _wanted(table, stored, index, remade)).items()):
@@ -196,7 +203,7 @@ def _wanted(table: TableFacts, stored: StoredTable, index: Index, remade: np.nda
     """What the recorded codes of a table are compared with. Rows that come, change or go are no reason to make a frozen
     one again; what it rests on is in its settings, which nobody knows before that is made.
     """
-    config = None if remade.any() else _config_hash(table, index)
+    config = None if remade.any() or table.own_configs is not None else _config_hash(table, index)
     codes = (
         None if word is None else stored.words[column].code_of.get(word, -2)
         for column, word in (("code_version", table.code_version), ("models", table.models), ("config_hash", config))
@@ -234,6 +241,17 @@ def _changed_inputs(table: TableFacts, stored: StoredTable, index: Index, grain:
             contents_now = now.content[now.is_stored]
             changed |= ((contents != contents_now.sum(dtype=np.uint64)) | (counts != len(contents_now))) & is_read
     return changed & stored.is_stored
+
+
+def _changed_settings(table: TableFacts, stored: StoredTable, index: Index) -> np.ndarray:
+    """(n,) stored partitions whose own settings are others: what each reads of a table of the whole pool."""
+    if table.own_configs is None or table.config is None:
+        return np.zeros(len(stored.is_stored), dtype=bool)
+    code_of = stored.words["config_hash"].code_of
+    wanted = np.full(len(stored.is_stored), code_of.get(config_sha256(table.config), -2))
+    for at in np.flatnonzero(np.isin(index.shards, list(table.own_configs))):
+        wanted[at] = code_of.get(table.own_configs[index.shards[at]], -2)
+    return (stored.config_hash != wanted) & stored.is_stored
 
 
 def _config_hash(facts: TableFacts, index: Index) -> str | None:
@@ -335,22 +353,21 @@ def verdict_flips(ctx: PoolContext, plan: Plan, policies: Sequence[Policy]) -> p
             continue
         before = cut_of_frame(ctx.store.read(f"{name}_cut"))
         if (before.policy_version, before.policy) != (policy.version, policy.name):
-            with whole_pool(ctx.store, ctx.progress) as pool:
-                judged = judge_pool(policy, pool).by_shards()
-                exact = sum(_flips(ctx, name, some) for some in judged)
+            exact = _flips(ctx, name, policy)
         records.append({"policy": policy.name, "flips": exact, "at_most": exact, "note": ""})
     schema = {"policy": pl.String, "flips": pl.Int64, "at_most": pl.Int64, "note": pl.String}
     return pl.DataFrame(records, schema=schema)
 
 
-def _flips(ctx: PoolContext, table: str, judged: Judged) -> int:
-    """How many rows of whole shards have another verdict in their table than judged now. New shards have none."""
-    flips = 0
-    for shard in judged.rows.shard.words:
-        if ctx.store.table_path(table, shard).is_file():
-            recorded = ctx.store.read(table, shard, ["source_row", "verdict"]).sort("source_row")["verdict"]
-            before = recorded.cast(pl.Enum(STATES)).to_physical().cast(pl.Int8).to_numpy()
-            mine = judged.rows.of_shard(shard)
-            by_row = mine[np.argsort(judged.rows.source_row[mine])]
-            flips += int(np.count_nonzero(before != judged.verdict[by_row]))
+def _flips(ctx: PoolContext, table: str, policy: Policy) -> int:
+    """How many rows have another verdict in their table than by a cut fitted now. New shards have none."""
+    flips, pool, there = 0, Pool(ctx.store, ctx.progress), set(ctx.store.partitions(table))
+    side = judged_side(pool, policy)
+    for group in pool.groups():
+        judged = [shard for shard in group if shard in there]
+        if judged:
+            columns = [*ROW_KEY, "verdict"]
+            before = ctx.store.scan(table, judged).select(columns).collect()
+            both = side.read(judged).select(columns).join(before, on=ROW_KEY, suffix="_before")
+            flips += int((both["verdict"] != both["verdict_before"]).sum())
     return flips

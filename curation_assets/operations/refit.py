@@ -5,8 +5,8 @@ are kept under `recuts/` of the pool's work folder until the report of the flips
 whole, with what will be removed, before anything is: a refit that was killed goes on from there.
 """
 
+import contextlib
 import functools
-import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pyarrow.parquet as pq
 
 from curation_assets.core.json_files import read_json
 from curation_assets.core.seal import sealed_json
@@ -23,22 +24,19 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of
 from curation_assets.flow.graph import with_upstream
 from curation_assets.flow.table import Table
-from curation_assets.numeric.sorting import stretches
 from curation_assets.selection.rows import ROW_KEY
 from curation_assets.stages.filtered.tables import cut_of
 from curation_assets.stores.atomic import remove_path, replacing, write_text_atomically
-from curation_assets.stores.external_sort import key_ranges
-from curation_assets.stores.frame_file import FrameFile, in_batches
 from curation_assets.stores.manifest import utc_now
-from curation_assets.stores.parquet import parquet_rows, scan_parquet, write_as_frame
+from curation_assets.stores.parquet import read_parquet
 from curation_assets.stores.shard_store import MissingTableError
 
 REFITS_FOLDER = "recuts"  # relative to the pool's work folder
 BEFORE, REPORT = "before", "flips.json"  # of one refit; the report ends it
 _PLAN, _REMOVED = "refit.json", "removed"  # in BEFORE: what is refitted, and that the frozen tables are removed
 _ADVICE = "remove the folder of that refit, and run `curate refit POOL` again"
-ROWS = 1 << 18  # that are compared at once
 _COLUMNS = ["sample_id", *ROW_KEY, "verdict", "reason"]
+_EMPTY = pl.DataFrame(schema={name: pl.Int64 if name == "source_row" else pl.String for name in _COLUMNS})
 
 
 @dataclass(frozen=True)
@@ -76,8 +74,9 @@ def begin_refit(
     with replacing(refit.before) as draft:
         draft.mkdir()
         for name in chosen:
-            verdicts = ctx.store.scan(f"filtered/{name}").select(_COLUMNS)
-            verdicts.sink_parquet(draft / f"{name}.parquet", compression="zstd")
+            (draft / name).mkdir()
+            for shard in ctx.store.partitions(f"filtered/{name}"):
+                ctx.store.read(f"filtered/{name}", shard, _COLUMNS).write_parquet(draft / name / f"{shard}.parquet")
             (draft / f"{name}.json").write_text(sealed_json(cut_of(ctx, name).to_dict()), encoding="utf-8")
         plan = {"policies": refit.policies, "tables": refit.tables}
         (draft / _PLAN).write_text(sealed_json(plan), encoding="utf-8")
@@ -102,37 +101,39 @@ def frozen_upstream(tables: Mapping[str, Table], names: Sequence[str], *, with_f
 
 def finish_refit(ctx: PoolContext, refit: Refit) -> dict[str, Any]:
     """Write `flips.parquet` and `flips.json` into the refit's folder, after a run; return the content of the JSON."""
-    changed: list[FrameFile] = []
     records: list[dict[str, Any]] = []
-    for name in refit.policies:
-        record: Counter[str] = Counter(rows=0, kept_before=0, kept_after=0)
-        changed.append(FrameFile(_flips_of(ctx, refit, name, record)))
-        counts = changed[-1].lazy().group_by("before", "after").len("rows").collect(engine="streaming")
-        records.append(
-            {
-                "policy": name,
-                **record,
-                "flips": counts.sort("before", "after").to_dicts(),
-                "cut_before": read_json(refit.before / f"{name}.json", dict, advice=_ADVICE),
-                "cut_after": cut_of(ctx, name).to_dict(),
-            }
-        )
+    with replacing(refit.folder / "flips.parquet") as temporary, contextlib.ExitStack() as stack:
+        schema = flips(_EMPTY, _EMPTY).select(pl.lit("").alias("policy"), pl.all()).to_arrow().schema
+        file = stack.enter_context(pq.ParquetWriter(temporary, schema, compression="zstd"))
+        for name in refit.policies:
+            record: Counter[str] = Counter(rows=0, kept_before=0, kept_after=0)
+            flipped: Counter[tuple[str, str]] = Counter()
+            for changed in _flips_of(ctx, refit, name, record):
+                file.write_table(changed.to_arrow().cast(schema))
+                flipped.update(zip(changed["before"], changed["after"], strict=True))
+            counts = [{"before": was, "after": now, "rows": rows} for (was, now), rows in sorted(flipped.items())]
+            records.append(
+                {
+                    "policy": name,
+                    **record,
+                    "flips": counts,
+                    "cut_before": read_json(refit.before / f"{name}.json", dict, advice=_ADVICE),
+                    "cut_after": cut_of(ctx, name).to_dict(),
+                }
+            )
     report = {"pool": ctx.pool.name, "written_at": utc_now(), "policies": records}
-    with replacing(refit.folder / "flips.parquet") as temporary:
-        parts = itertools.chain.from_iterable(some.parts() for some in changed)
-        write_as_frame(temporary, parts, changed[0].schema, sum(some.height for some in changed))
     write_text_atomically(refit.folder / REPORT, sealed_json(report))
     remove_path(refit.before)
     return report
 
 
 def _flips_of(ctx: PoolContext, refit: Refit, name: str, record: Counter[str]) -> Iterator[pl.DataFrame]:
-    """`flips` of a policy, some shards after the other; `record` takes its counts."""
-    path, table = refit.before / f"{name}.parquet", f"filtered/{name}"
-    before = (scan_parquet(path).slice(part.start, ROWS).collect() for part in stretches(parquet_rows(path), ROWS))
-    shards = ctx.store.partitions(table)
-    after = (ctx.store.scan(table, [shard]).select(_COLUMNS).collect() for shard in shards)
-    for old, new in key_ranges([before, in_batches(after, ROWS)], ["shard"]):
+    """`flips` of a policy, shard after shard; `record` takes its counts."""
+    before = {path.stem: path for path in (refit.before / name).glob("*.parquet")}
+    after = ctx.store.partitions(f"filtered/{name}")
+    for shard in sorted(before.keys() | set(after)):
+        old = read_parquet(before[shard]) if shard in before else _EMPTY
+        new = ctx.store.read(f"filtered/{name}", shard, _COLUMNS) if shard in after else _EMPTY
         record["rows"] += new.height
         record["kept_before"] += int((old["verdict"] == "kept").sum())
         record["kept_after"] += int((new["verdict"] == "kept").sum())

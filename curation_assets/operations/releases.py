@@ -11,28 +11,19 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import polars as pl
 import yaml
 
-from curation_assets.audit.ledger import (
-    LedgerError,
-    ledger_facts,
-    ledger_parts,
-    ledger_path,
-    read_ledger,
-    recorded_subset,
-    replayed_parts,
-)
+from curation_assets.audit.ledger import Ledger, LedgerError, policy_in, recorded_ledger, replayed, subset_of
 from curation_assets.audit.origin import lineage_of
-from curation_assets.audit.purge import names_samples, rows_of_samples, write_purged
+from curation_assets.audit.release_ledger import names_samples, release_ledger, rows_of_samples, write_release_ledger
 from curation_assets.audit.release_provenance import has_rows_of, write_provenance, write_purged_provenance
 from curation_assets.core.errors import StoreError
 from curation_assets.core.stages import STAGES
-from curation_assets.core.table_names import CHOSEN_CAPTION, CONTAMINATION, LEDGER, PROVENANCE, SAMPLES, SUBSETS
+from curation_assets.core.table_names import CHOSEN_CAPTION, CONTAMINATION, PROVENANCE, SAMPLES, SUBSETS
 from curation_assets.core.version import __version__
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import holds_in_words, worths_of
@@ -50,23 +41,29 @@ from curation_assets.outputs.summary.declared import Declared
 from curation_assets.outputs.summary.facts import Facts
 from curation_assets.outputs.summary.phrases import decontamination_statements, mixture_statement
 from curation_assets.selection.cut import PolicyCut
+from curation_assets.selection.judging import multiplicity
 from curation_assets.selection.policy import Policy, load_policy, policy_content
-from curation_assets.selection.rows import STATES, UID
+from curation_assets.selection.rows import STATES
 from curation_assets.sources.declaration import declared_sources
 from curation_assets.sources.shards import hash_list_of
 from curation_assets.stages.signals.contamination import decontamination_facts
-from curation_assets.stores.arrays import npy_stretches, write_npy
-from curation_assets.stores.atomic import remove_all_stale, remove_path, replacing, write_text_atomically, writing_new
-from curation_assets.stores.columns import uid_texts
+from curation_assets.stores.arrays import load_npy
+from curation_assets.stores.atomic import (
+    READ_ONLY,
+    remove_all_stale,
+    remove_path,
+    replacing,
+    write_text_atomically,
+    writing_new,
+)
 from curation_assets.stores.denylist import TAKEDOWN, Denylist
-from curation_assets.stores.external_sort import same_rows
 from curation_assets.stores.file_hash import sha256_now
 from curation_assets.stores.manifest import Manifest, utc_now
-from curation_assets.stores.parquet import read_parquet, scan_parquet
 from curation_assets.stores.releases import (
-    LEDGER_FILE,
+    CUTS,
+    LEDGER_FOLDER,
+    MANIFESTS,
     PROVENANCE_FILE,
-    READ_ONLY,
     RELEASE_FILE,
     SUBSET_NPY,
     SUBSET_PARQUET,
@@ -78,11 +75,11 @@ from curation_assets.stores.releases import (
     releases_root,
     summaries_folder,
 )
-from curation_assets.stores.shard_store import MissingInputError, ShardStore, named
+from curation_assets.stores.shard_store import MissingInputError, manifest_text, named
 from curation_assets.stores.subsets import lists_subset, write_sorted_subset
 
-MANIFESTS, CARD, CUTS = "manifests.jsonl", "card.md", "cuts.json"
-VERSIONS = "versions"
+CARD = "card.md"
+OLD_VERSIONS = "versions"  # folder of a release that a version before 0.4 made
 
 #: What reading a damaged file of a release may raise.
 _UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError, KeyError, TypeError)
@@ -105,8 +102,8 @@ def create_release(ctx: PoolContext, tables: Mapping[str, Table], subset: str, n
     if known is not None and (known.subset != subset or known.withdrawn is not None):
         raise _taken(known)
     denylist = Denylist.load(home).version
-    source = ledger_path(store, subset).resolve()
-    policy, _, profile, _ = ledger_facts(source)
+    ledger = recorded_ledger(store, subset)
+    policy, profile = ledger.policy, ledger.profile
     if profile != ctx.profile.name:
         raise StoreError(
             f"the ledger of {subset!r} was made with profile {profile!r}, not {ctx.profile.name!r}; give --profile "
@@ -114,9 +111,9 @@ def create_release(ctx: PoolContext, tables: Mapping[str, Table], subset: str, n
         )
     described = [name for name in (PROVENANCE, CHOSEN_CAPTION, CONTAMINATION) if name in tables]
     _check_current(ctx, tables, subset, described)
-    _check_subset(ctx, source, subset)
+    _check_subset(ctx, ledger)
     manifests = _manifests(ctx, subset, described)
-    taken_down = _taken_down(source)
+    taken_down = _taken_down(ledger)
     lines = [json.dumps(asdict(manifest), sort_keys=True, ensure_ascii=False) for manifest in manifests]
     manifests_text = "".join(f"{line}\n" for line in lines)
     before = [release for release in list_releases(home, pool) if release.subset == subset and not release.withdrawn]
@@ -131,7 +128,7 @@ def create_release(ctx: PoolContext, tables: Mapping[str, Table], subset: str, n
         original=name,
         previous=before[-1].name if before else None,
         counts={},
-        left_out={TAKEDOWN: rows_of_samples(source, taken_down).height} if taken_down else {},
+        left_out={TAKEDOWN: rows_of_samples(ledger, taken_down).height} if taken_down else {},
         models=(),
         about={
             "pool_kind": ctx.pool.kind,
@@ -154,16 +151,12 @@ def create_release(ctx: PoolContext, tables: Mapping[str, Table], subset: str, n
     remove_all_stale(releases_root(home, pool))
     with writing_new(target, folder=True) as folder:
         folder.mkdir()
-        if taken_down:
-            write_purged(source, folder / LEDGER_FILE, taken_down)
-        else:
-            shutil.copyfile(source, folder / LEDGER_FILE)
+        cut = write_release_ledger(ledger, folder / LEDGER_FOLDER, taken_down)
         further = partial(_further, ctx, policy, described)
         write_provenance(store, folder / PROVENANCE_FILE, further, without=taken_down)
-        shutil.copytree(source.parent / VERSIONS, folder / VERSIONS, copy_function=shutil.copyfile)
         write_text_atomically(folder / MANIFESTS, manifests_text)
-        release = _complete(folder, release)
-        if ledger_path(store, subset).resolve() != source or Denylist.load(home).version != denylist:
+        release = _complete(folder, release, policy, cut)
+        if recorded_ledger(store, subset).sha256 != ledger.sha256 or Denylist.load(home).version != denylist:
             raise StoreError(f"pool {pool!r} or the denylist changed while the release was written; run it again")
     return replace(release, folder=target)
 
@@ -189,15 +182,14 @@ def _now() -> str:
 
 
 def _check_current(ctx: PoolContext, tables: Mapping[str, Table], subset: str, described: Sequence[str]) -> None:
-    """Raise StoreError unless ledger, subsets, the verdicts behind them and what describes their rows (tables) are made
-    from what the pool holds now.
+    """Raise StoreError unless verdicts, subsets and what describes their rows (tables) are made from what the pool has.
 
     Subsets are stale, too, once the denylist has changed.
     """
     if f"filtered/{subset}" not in tables:
         raise StoreError(f"pool {ctx.pool.name!r} no longer has a policy {subset!r}, only its ledger; release another")
     advice = f"`curate run {ctx.pool.name}` brings it up to date"
-    for table in with_upstream(tables, [f"filtered/{subset}", LEDGER, SUBSETS, *described]).values():
+    for table in with_upstream(tables, [f"filtered/{subset}", SUBSETS, *described]).values():
         if not STAGES[table.stage].is_derived and table.name != PROVENANCE:
             continue
         for shard in table.partitions(ctx.store.partitions(SAMPLES)):
@@ -229,57 +221,46 @@ def _further(ctx: PoolContext, policy: Policy, described: Sequence[str], shard: 
     return rows
 
 
-def _check_subset(ctx: PoolContext, ledger: Path, subset: str) -> None:
+def _check_subset(ctx: PoolContext, ledger: Ledger) -> None:
     """Raise StoreError where the pool's subset file and its ledger differ: a takedown is under way."""
-    written = npy_stretches(ctx.store.folder_path(SUBSETS) / f"{subset}.npy")
-    if _same_ids(written, recorded_subset(ledger)):
+    subset = ledger.policy.name
+    if np.array_equal(load_npy(ctx.store.folder_path(SUBSETS) / f"{subset}.npy"), ledger.subset()):
         return
     denied = Denylist.load(ctx.settings.home)
     advice = f"`curate takedown apply --pool {ctx.pool.name}` purges them" if denied else "`curate run` the pool again"
     raise StoreError(f"the ledger of {subset!r} and its subset file list different samples; {advice}")
 
 
-def _same_ids(one: Iterable[np.ndarray], other: Iterable[np.ndarray]) -> bool:
-    """Whether two arrays of u8,u8, in stretches, hold the same."""
-    return same_rows(
-        *((pl.DataFrame({"high": ids["f0"], "low": ids["f1"]}) for ids in ids_of) for ids_of in (one, other))
-    )
-
-
-def _taken_down(ledger: Path) -> list[str]:
+def _taken_down(ledger: Ledger) -> list[str]:
     """sample_ids of a ledger's rows that a takedown emptied."""
-    emptied = scan_parquet(ledger).filter(pl.col("reason").cast(pl.String) == TAKEDOWN)
-    rows = emptied.select("uid_high", "uid_low").collect(engine="streaming")
-    return uid_texts(rows["uid_high"], rows["uid_low"]).unique().to_list()
+    emptied = (part.filter(reason=TAKEDOWN)["sample_id"] for part in ledger.parts(["sample_id", "reason"]))
+    return pl.concat(emptied).unique().to_list()
 
 
 def _manifests(ctx: PoolContext, subset: str, described: Sequence[str]) -> list[Manifest]:
-    """Of everything upstream of what describes the rows and of the policy's verdicts, of its ledger and its subset
-    file, inputs first.
-    """
+    """Of everything upstream of what describes the rows and of the policy's verdicts, and of its subset file, inputs
+    first."""
     known: dict[tuple[str, str | None], Manifest] = {}
     order: list[str] = []
     for table in (*described, f"filtered/{subset}"):
         order += [name for name in lineage_of(ctx.store, table, known=known).tables if name not in order]
-    for asset in (LEDGER, SUBSETS):
-        manifest = ctx.store.manifest(asset)
-        assert manifest is not None, asset
-        known[asset, None] = manifest
-        order.append(asset)
+    manifest = ctx.store.manifest(SUBSETS)
+    assert manifest is not None, SUBSETS
+    known[SUBSETS, None] = manifest
+    order.append(SUBSETS)
     return sorted(known.values(), key=lambda manifest: (order.index(manifest.asset), manifest.partition or ""))
 
 
-def _complete(folder: Path, release: Release) -> Release:
+def _complete(folder: Path, release: Release, policy: Policy, cut: PolicyCut) -> Release:
     """Write what follows from the ledger in `folder`, then release.json. Raises StoreError unless it verifies."""
-    ledger = folder / LEDGER_FILE
-    write_sorted_subset(folder / SUBSET_NPY, folder / SUBSET_PARQUET, recorded_subset(ledger))
-    policy, cut, *_ = ledger_facts(ledger)
     written = yaml.safe_dump(policy_content(policy), sort_keys=False, allow_unicode=True)
     write_text_atomically(folder / f"{policy.name}.yaml", written)
     write_text_atomically(folder / CUTS, _cuts_text(cut))
-    facts = policy_facts(read_ledger(ledger, (), slice(0, 0)), ledger, sha256_now(ledger))
+    ledger, manifests = release_ledger(replace(release, folder=folder)), _read_manifests(folder)
+    write_sorted_subset(folder / SUBSET_NPY, folder / SUBSET_PARQUET, [ledger.subset()])
+    facts = policy_facts(ledger, manifests)
     release = replace(release, counts=_counts(ledger), models=tuple(facts["models"]), folder=folder)
-    facts |= {**release.about, "pool": release.pool, "name": release.name, "shards": _shards(folder)}
+    facts |= {**release.about, "pool": release.pool, "name": release.name, "shards": _shards(ledger, manifests)}
     counted = Facts(release, Declared())
     statements = [text for text, _ in decontamination_statements(counted)]
     facts["mixture"] = mixture_statement(counted)[0]
@@ -301,18 +282,21 @@ def _cuts_text(cut: PolicyCut) -> str:
     return json.dumps(cut.to_dict(), indent=1, sort_keys=True) + "\n"
 
 
-def _counts(ledger: Path) -> dict[str, int]:
-    state = pl.col("verdict").cast(pl.String)
-    counted = dict(scan_parquet(ledger).group_by(state).len().collect(engine="streaming").iter_rows())
+def _counts(ledger: Ledger) -> dict[str, int]:
+    counted = dict(ledger.counted(pl.col("verdict"), of=["verdict"]).iter_rows())
     return {"rows": sum(counted.values()), **{state: counted.get(state, 0) for state in STATES}}
 
 
-def _shards(folder: Path) -> list[dict[str, Any]]:
+def _read_manifests(folder: Path) -> list[Manifest]:
+    return [Manifest.from_json(line.decode()) for line in (folder / MANIFESTS).read_bytes().splitlines()]
+
+
+def _shards(ledger: Ledger, manifests: Sequence[Manifest]) -> list[dict[str, Any]]:
     """Shards that the subset draws from, with their data versions."""
-    versions = read_parquet(folder / VERSIONS / "shards.parquet").filter(pl.col("table") == SAMPLES)
-    subset = scan_parquet(folder / LEDGER_FILE).filter(pl.col("verdict") == "kept")
-    kept = subset.group_by(pl.col("shard").cast(pl.String)).len("samples").collect(engine="streaming")
-    return kept.join(versions.select("shard", "content_sha256"), on="shard", how="left").sort("shard").to_dicts()
+    versions = {manifest.partition: manifest.content_sha256 for manifest in manifests if manifest.asset == SAMPLES}
+    kept = pl.concat(part.group_by("shard").len("samples") for part in ledger.kept(["shard"]))
+    counted = kept.group_by("shard").agg(pl.col("samples").sum()).sort("shard")
+    return [{**row, "content_sha256": versions.get(row["shard"])} for row in counted.to_dicts()]
 
 
 def _files(folder: Path) -> dict[str, Path]:
@@ -354,49 +338,39 @@ def verify_release(folder: Path) -> list[str]:
 
 def _differences(release: Release) -> list[str]:
     """Which files of a release do not follow from its ledger."""
-    with TemporaryDirectory(prefix="replayed-", ignore_cleanup_errors=True) as scratch:
-        replayed = Path(scratch) / SUBSET_NPY
-        try:
-            write_npy(replayed, replayed_parts(release.ledger, ShardStore(release.folder)), UID_DTYPE)
-        except LedgerError as error:
-            return [str(error)]
-        return _differing_files(release, replayed)
-
-
-def _differing_files(release: Release, replayed: Path) -> list[str]:
-    """`_differences`, where the ledger replays. `replayed`: .npy of what that gives."""
-    folder, ledger = release.folder, release.ledger
-    policy, cut, profile, _ = ledger_facts(ledger)
-    npy = np.load(folder / SUBSET_NPY, mmap_mode="r", allow_pickle=False)
-    manifests = [Manifest.from_json(line.decode()) for line in (folder / MANIFESTS).read_bytes().splitlines()]
+    ledger, folder, name = release_ledger(release), release.folder, release.ledger_name
+    policy, cut = ledger.policy, ledger.cut
+    facts = [Manifest.from_json(text).facts for path in ledger.paths if (text := manifest_text(path)) is not None]
+    of_ledger = [policy, *map(policy_in, facts)]
+    if any(one != load_policy(folder / f"{release.subset}.yaml") for one in of_ledger):
+        return [f"{release.subset}.yaml is not the policy of {name}"]
+    if (folder / CUTS).read_text(encoding="utf-8") != _cuts_text(cut) or cut.policy_version != policy.version:
+        return [f"{CUTS} does not hold the cuts of {name}"]
+    try:
+        packed = subset_of(
+            part.with_columns(multiplicity=pl.Series(multiplicity(policy, part))) for part in replayed(ledger)
+        )
+    except LedgerError as error:
+        return [str(error)]
+    npy = load_npy(folder / SUBSET_NPY)
+    manifests = _read_manifests(folder)
     models = {(manifest.asset, model["address"], model.get("weights_sha256")) for manifest in manifests
               for model in manifest.models}  # fmt: skip
-    versions = read_parquet(folder / VERSIONS / "versions.parquet", columns=["version_id"])["version_id"]
-    recorded_versions = scan_parquet(ledger).select(pl.col("version_id").unique()).collect(engine="streaming")
     holds = {
-        f"{LEDGER_FILE}: replaying it does not give the samples that it kept": _same_ids(
-            npy_stretches(replayed), recorded_subset(ledger)
+        f"{SUBSET_NPY} does not list the samples that replaying {name} gives": npy.dtype == UID_DTYPE
+        and np.array_equal(npy, packed),
+        f"{SUBSET_PARQUET} does not list the samples that replaying {name} gives": lists_subset(
+            folder / SUBSET_PARQUET, [packed]
         ),
-        f"{SUBSET_NPY} does not list the samples that replaying {LEDGER_FILE} gives": npy.dtype == UID_DTYPE
-        and _same_ids(npy_stretches(replayed), npy_stretches(folder / SUBSET_NPY)),
-        f"{SUBSET_PARQUET} does not list the samples that replaying {LEDGER_FILE} gives": lists_subset(
-            folder / SUBSET_PARQUET, npy_stretches(replayed)
-        ),
-        f"{release.subset}.yaml is not the policy of {LEDGER_FILE}": load_policy(folder / f"{release.subset}.yaml")
-        == policy,
-        f"{CUTS} does not hold the cuts of {LEDGER_FILE}": (folder / CUTS).read_text(encoding="utf-8")
-        == _cuts_text(cut),
-        f"{RELEASE_FILE} names another policy or profile than {LEDGER_FILE}": (policy.name, policy.version, profile)
-        == (release.subset, release.policy_version, release.profile),
-        f"{RELEASE_FILE} counts other rows than {LEDGER_FILE} has": dict(release.counts) == _counts(ledger),
+        f"{RELEASE_FILE} names another policy or profile than {name}": (policy.name, policy.version)
+        == (release.subset, release.policy_version)
+        and {ledger.profile, *(one["profile"] for one in facts)} == {release.profile},
+        f"{RELEASE_FILE} counts other rows than {name} has": dict(release.counts) == _counts(ledger),
         f"{RELEASE_FILE} names models that {MANIFESTS} does not": models
         >= {(model["table"], model["address"], model["weights_sha256"]) for model in release.models},
-        f"{VERSIONS}/versions.parquet lacks versions that {LEDGER_FILE} names": set(versions)
-        >= set(recorded_versions.to_series()),
     }
     if (folder / PROVENANCE_FILE).is_file():
-        sentence = f"{PROVENANCE_FILE} has not the rows of {LEDGER_FILE}"
-        holds[sentence] = has_rows_of(folder / PROVENANCE_FILE, release.ledger)
+        holds[f"{PROVENANCE_FILE} has not the rows of {name}"] = has_rows_of(folder / PROVENANCE_FILE, ledger)
     return [sentence for sentence, is_true in holds.items() if not is_true]
 
 
@@ -419,9 +393,8 @@ def denied_samples(home: Path, releases: Iterable[Release]) -> list[str]:
     ids: set[str] = set()
     for release in releases:
         if release.withdrawn is None:
-            for part in ledger_parts(release.ledger, UID):
-                texts = uid_texts(*(part.frame[half] for half in UID))
-                ids.update(sample_id for sample_id in texts if denylist.has("uid", sample_id))
+            for part in release_ledger(release).parts(["sample_id"]):
+                ids.update(sample_id for sample_id in part["sample_id"] if denylist.has("uid", sample_id))
     return sorted(ids)
 
 
@@ -429,7 +402,7 @@ def _names_any(release: Release, sample_ids: set[str]) -> bool:
     if release.withdrawn is not None:
         return bool(_files(release.folder)) or summaries_folder(release).is_dir()
     try:
-        return names_samples(release.ledger, sample_ids)
+        return names_samples(release_ledger(release), sample_ids)
     except _UNREADABLE as error:
         raise StoreError(
             f"release {release.name!r} cannot be searched for samples: {error}; restore {release.folder} from a copy, "
@@ -451,7 +424,7 @@ def withdraw(
     withdrawn = []
     for release in affected_releases(home, pool, wanted):
         if release.withdrawn is None:
-            rows = rows_of_samples(release.ledger, wanted)
+            rows = rows_of_samples(release_ledger(release), wanted)
             release = replace(
                 release,
                 files={},
@@ -469,7 +442,8 @@ def withdraw(
         remove_path(summaries_folder(release))
         for path in _files(release.folder).values():
             remove_path(path)
-        remove_path(release.folder / VERSIONS)
+        for folder in (LEDGER_FOLDER, OLD_VERSIONS):
+            remove_path(release.folder / folder)
         withdrawn.append(release)
     return withdrawn
 
@@ -483,14 +457,14 @@ def _successor(home: Path, release: Release, sample_ids: set[str]) -> Release:
     names = {other.name for other in known}
     number = next(n for n in range(1, len(names) + 2) if f"{release.original}.{n}" not in names)
     target = release_folder(home, release.pool, f"{release.original}.{number}")
-    rows = rows_of_samples(release.ledger, sample_ids).height
+    ledger = release_ledger(release)
+    rows = rows_of_samples(ledger, sample_ids).height
     left_out = {**release.left_out, TAKEDOWN: release.left_out.get(TAKEDOWN, 0) + rows}
     with replacing(target) as folder:
         folder.mkdir()
-        write_purged(release.ledger, folder / LEDGER_FILE, sample_ids)
+        cut = write_release_ledger(ledger, folder / LEDGER_FOLDER, sample_ids)
         if (release.folder / PROVENANCE_FILE).is_file():
             write_purged_provenance(release.folder / PROVENANCE_FILE, folder / PROVENANCE_FILE, sample_ids)
-        shutil.copytree(release.folder / VERSIONS, folder / VERSIONS, copy_function=shutil.copyfile)
         shutil.copyfile(release.folder / MANIFESTS, folder / MANIFESTS)
         following = _complete(
             folder,
@@ -502,6 +476,8 @@ def _successor(home: Path, release: Release, sample_ids: set[str]) -> Release:
                 left_out=left_out,
                 about={**release.about, "summary_versions": _summary_versions(release)},
             ),
+            ledger.policy,
+            cut,
         )
     return replace(following, folder=target)
 

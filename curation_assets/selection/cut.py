@@ -1,13 +1,16 @@
 """Cuts: a policy's thresholds, frozen on one pool; enough to judge a sample of a later shard."""
 
+import bisect
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from curation_assets.core.plain_json import number, plain
-from curation_assets.numeric.selection import share_count
+from curation_assets.methods import oriented
+from curation_assets.numeric.selection import Cutoff, share_count
 from curation_assets.selection.policy import Policy, Step
 
 #: Comes before every sample_id: in a cut, in place of a sample that was taken down.
@@ -28,6 +31,22 @@ class Cut:
     kept: int
     threshold: float | None  # worst value that passes, in its unit, which may be infinite; None: none does
     boundary_id: str | None  # None: every value equal to the threshold passes; NO_ID: none does
+    #: (1001,) of the values that reached it, from the worst; empty where none did, and of cuts of earlier versions.
+    quantiles: tuple[float, ...] = field(default=(), compare=False)
+
+    def passes(self, values: np.ndarray, ids: pl.Series) -> np.ndarray:
+        """(M,) values, higher is better (NaN: none), and their sample_ids → (M,) bool."""
+        if self.threshold is None:
+            return np.zeros(len(values), dtype=bool)
+        return Cutoff(oriented(self.rank_by, self.threshold), self.boundary_id).passes(values, ids)
+
+    def share_below(self, value: float) -> float | None:
+        """Share of the values that reached this cut that `value` is better than, in [0, 1]; None: it is unknown."""
+        if not self.quantiles:
+            return None
+        ordered = [oriented(self.rank_by, one) for one in self.quantiles]
+        worse = bisect.bisect_left(ordered, oriented(self.rank_by, value))
+        return min(1.0, worse / (len(ordered) - 1))
 
 
 @dataclass(frozen=True)
@@ -48,6 +67,8 @@ class PolicyCut:
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         content: dict[str, Any] = plain(asdict(self))
+        for cut in content["cuts"]:
+            del cut["quantiles"]  # for look-ups alone
         return content
 
     @classmethod
@@ -79,6 +100,7 @@ CUT_SCHEMA: dict[str, Any] = {
     "kept": pl.Int64,
     "threshold": pl.Float64,  # null: nothing passes
     "boundary_id": pl.String,
+    "quantiles": pl.List(pl.Float64),
 }
 
 
@@ -93,9 +115,12 @@ def cut_frame(cut: PolicyCut) -> pl.DataFrame:
 def cut_of_frame(frame: pl.DataFrame) -> PolicyCut:
     """Inverse of `cut_frame`."""
     rows = frame.sort("step").to_dicts()
-    of_cut = [field.name for field in fields(Cut)]
+    of_cut = [field.name for field in fields(Cut) if field.name in frame.columns]
     of_pool = {name: rows[0][name] for name in ("policy", "policy_version", "pool_size", "pool_fingerprint")}
-    return PolicyCut.from_dict({**of_pool, "cuts": [{name: row[name] for name in of_cut} for row in rows]})
+    cuts = [{name: row[name] for name in of_cut} for row in rows]
+    for cut in cuts:
+        cut["quantiles"] = tuple(cut.get("quantiles") or ())
+    return PolicyCut.from_dict({**of_pool, "cuts": cuts})
 
 
 def kept_count(step: Step, pool_size: int) -> int:

@@ -16,6 +16,8 @@ from curation_assets.stores.temporary import TEMPORARY, has_ended, host, tempora
 if TYPE_CHECKING:
     from curation_assets.stores.objects import ObjectHome
 
+PRIVATE = 0o600  # readable by its owner alone
+READ_ONLY = 0o444
 #: Whether a writer on another host lives cannot be checked: its leftovers are stale after a day.
 FOREIGN_STALE_SECONDS = 24 * 3600.0
 
@@ -110,6 +112,20 @@ def make_folder(path: Path) -> None:
         make_folder(path.parent)
         path.mkdir(exist_ok=True)
         flush(path.parent)
+
+
+def share(source: Path, target: Path) -> None:
+    """A second name of a file that is replaced and never changed, from now on read only; a copy where the disk, or a
+    home in a bucket, has no such."""
+    try:
+        if _objects(source) is _objects(target) is None:
+            os.link(source, target)
+            target.chmod(READ_ONLY)
+            return
+    except OSError:  # another disk, too many names, or a file of somebody else
+        target.unlink(missing_ok=True)
+    shutil.copyfile(source, target)
+    target.chmod(READ_ONLY)
 
 
 def _flush_all(draft: Path) -> None:
@@ -231,9 +247,6 @@ def finish_swap(target: Path) -> None:
 
 def _swapping(target: Path) -> Path:
     return target.with_name(f".{target.name}.next")
-
-
-PRIVATE = 0o600  # readable by its owner alone
 
 
 def write_text_atomically(target: Path, text: str, *, mode: int | None = None) -> None:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from curation_assets.core.settings import POOL_NAME
 from curation_assets.core.stages import STAGES
-from curation_assets.core.table_names import LEDGER
 from curation_assets.stores.atomic import replacing
 from curation_assets.stores.parquet import ESCAPED_SQL, path_sql, shards_sql, table_sql, text_sql
 from curation_assets.stores.shard_store import DATA_FILE, ShardStore
@@ -66,12 +65,6 @@ def view_sql(pool: str, asset: str) -> str:
     return f'"{pool}".{asset.replace("/", "_")}'
 
 
-def _ledger_sql(path: str) -> str:
-    """A ledger with its ids as text, from whichever version is in force when it is queried."""
-    sample_id = "printf('%016x%016x', uid_high, uid_low) as sample_id"
-    return f"select {sample_id}, * exclude (uid_high, uid_low) from {table_sql(path)}"
-
-
 def stored_tables(store: ShardStore) -> list[str]:
     """Assets of the store that have at least one table file, in flow order."""
     stored = []
@@ -110,12 +103,14 @@ def rebuild_catalog(home: Path) -> Path:
                     if not POOL_NAME.fullmatch(pool_folder.name):
                         continue
                     pool, store = pool_folder.name, ShardStore(pool_folder)
+                    stored = stored_tables(store)
                     views = {
                         view_sql(pool, asset): f"select * from {read_table_sql(store, asset, path_sql=in_home)}"
-                        for asset in stored_tables(store)
+                        for asset in stored
                     }
-                    for path in sorted(store.folder_path(LEDGER).glob("*.parquet")):
-                        views[view_sql(pool, f"ledger_{path.stem}")] = _ledger_sql(in_home(path))
+                    for asset in (one for one in stored if f"{one}_cut" in stored):
+                        policy = asset.partition("/")[2]
+                        views[view_sql(pool, f"ledger_{policy}")] = f"select * from {view_sql(pool, asset)}"
                     made = [f"view {name} as {query}" for name, query in views.items()]
                     for sql in (f'schema if not exists "{pool}"', *made):
                         try:

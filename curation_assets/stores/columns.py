@@ -56,6 +56,19 @@ def hex_column(column: Any) -> np.ndarray:
     return u64_of_hex(letters.reshape(len(texts), int(widths[0])))
 
 
+def words_of(ids: pl.Series) -> np.ndarray:
+    """(N,) sample_ids → (N, 4) uint64, their letters as numbers: as different as the ids, and decoded in no time."""
+    if not len(ids):
+        return np.zeros((0, 4), dtype=np.uint64)
+    letters = text_bytes(one_array(ids.to_frame().to_arrow(compat_level=pl.CompatLevel.oldest()).column(0)))[1]
+    return np.frombuffer(letters, dtype="<u8").reshape(len(ids), 4)
+
+
+def halves_of(ids: pl.Series) -> np.ndarray:
+    """(N,) sample_ids → (N, 2) uint64, their high and low halves. Raises as `hex_column`."""
+    return hex_column(ids.to_frame().to_arrow(compat_level=pl.CompatLevel.oldest()).column(0)).reshape(-1, 2)
+
+
 def coded_column(column: Any) -> tuple[np.ndarray, list[str]]:
     """Texts → (N,) int32 codes, -1 for null, and the text of each code."""
     whole = one_array(column)

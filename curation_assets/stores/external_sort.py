@@ -1,7 +1,7 @@
 """Sorting more rows than memory holds: sorted runs on disk, then stretch after stretch from all of them."""
 
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,56 +82,6 @@ class ExternalSort:
             stretch = self._sorted([_between(run, by[0], low, high).filter(inside) for run in runs])
             if stretch.height:
                 yield stretch
-
-
-def sorted_stretches(
-    parts: Iterable[pl.DataFrame], by: Sequence[str], folder: Path, run_bytes: int = RUN_BYTES
-) -> Iterator[pl.DataFrame]:
-    """All rows of `parts` in order, as `ExternalSort` gives them."""
-    rows = ExternalSort(by, folder, run_bytes)
-    for part in parts:
-        rows.add(part)
-    yield from rows.stretches()
-
-
-def same_rows(one: Iterable[pl.DataFrame], other: Iterable[pl.DataFrame]) -> bool:
-    """Whether frames hold the same rows in the same order, wherever one ends and the next begins."""
-    ours, theirs = (filter(lambda frame: frame.height, frames) for frames in (one, other))
-    left, right = next(ours, None), next(theirs, None)
-    while left is not None and right is not None:
-        rows = min(left.height, right.height)
-        if not left[:rows].equals(right[:rows]):
-            return False
-        left, right = (
-            frame[rows:] if frame.height > rows else next(frames, None)
-            for frame, frames in ((left, ours), (right, theirs))
-        )
-    return left is right
-
-
-def key_ranges(streams: Sequence[Iterable[pl.DataFrame]], by: Sequence[str]) -> Iterator[list[pl.DataFrame]]:
-    """Rows of several streams, each sorted by the columns `by` and of one part at least, range after range of these
-    columns: rows that agree in them are in one range, whatever stream they are of."""
-    iterators = [iter(stream) for stream in streams]
-    waiting, unread = [next(stream) for stream in iterators], set(range(len(iterators)))
-    while True:
-        lasts = {at: waiting[at].row(-1, named=True) if waiting[at].height else None for at in unread}
-        keys = {at: None if last is None else tuple(last[name] for name in by) for at, last in lasts.items()}
-        if not unread:
-            yield waiting
-            return
-        known = [key for key in keys.values() if key is not None]
-        border = min(known) if len(known) == len(keys) else None
-        if border is not None:  # what comes is not before it
-            ends = [int(rows.select(_is_before(by, border).sum()).item()) for rows in waiting]
-            yield [rows[:end] for rows, end in zip(waiting, ends, strict=True)]
-            waiting = [rows[end:] for rows, end in zip(waiting, ends, strict=True)]
-        for at in [at for at in unread if keys[at] == border]:
-            more = next(iterators[at], None)
-            if more is None:
-                unread.remove(at)
-            else:
-                waiting[at] = pl.concat([waiting[at], more])
 
 
 def _mapped(path: Path) -> pl.DataFrame:

@@ -36,6 +36,10 @@ class Manifest:
     seconds: float  # wall time of the computation
     written_at: str  # UTC, ISO 8601
     files: Mapping[str, str] = field(default_factory=dict)  # of a folder: relative name → sha256
+    facts: Mapping[str, Any] = field(default_factory=dict)  # what its readers know it by, beside its rows
+    #: What was otherwise in the version that this one replaced: code_version, models, config_hash as they were, and
+    #: what the table itself remembers of it (`Table.changes`).
+    before: Mapping[str, Any] = field(default_factory=dict)
     seal: str = field(default="", compare=False)  # of the file that this stands in (seal.py); '' until it is written
 
     @property
@@ -51,6 +55,9 @@ class Manifest:
             "models": [dict(model) for model in self.models],
             "files": dict(self.files),
         }
+        for name in ("facts", "before"):
+            if not content[name]:
+                del content[name]
         return json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False)
 
     @classmethod

@@ -2,15 +2,18 @@
 
     release.json      name, policy, counts, models, and the sha256 and size of every other file
     subset.npy        DataComp's u8,u8; subset.parquet: sample_id, multiplicity
-    ledger.parquet    one row per row of the pool: replaying it gives the subset
-    provenance.parquet  one row per row of the ledger, by shard and source_row: where it comes from
-    versions/         versions.parquet, shards.parquet: what the ledger's version_id and shard point to
-    manifests.jsonl   the manifest of every table upstream, one per line
+    ledger/           <shard>.parquet: the policy's verdict tables, one row per row of the pool; replaying them gives
+                      the subset. Hard links to the pool's own files where the disk has such
+    provenance.parquet  one row per row of the ledger, shard after shard: where it comes from
+    manifests.jsonl   the manifest of every table upstream, one per line: code, settings and models
     <policy>.yaml     the policy; cuts.json: its cuts; card.md: for people
 
 It holds ids, numbers, licences and names of creators, and no caption, URL or image. The folder appears whole or not at
 all, and no file of it is ever written again. A release that a takedown touched keeps release.json alone, which names
 the next one. Beside it, `NAME.summary/FORM/` has what `curate summary` wrote of it, and goes with it.
+
+In place of ledger/, a version before 0.4 wrote ledger.parquet, sorted by id (audit/old_ledger.py), and versions/, what
+its columns point to.
 """
 
 import dataclasses
@@ -25,15 +28,17 @@ from pathlib import Path
 from typing import Any
 
 from curation_assets.core.errors import StoreError
-from curation_assets.stores.atomic import write_text_atomically
+from curation_assets.stores.atomic import READ_ONLY, write_text_atomically
 
 FOLDER = "releases"  # under home
 RELEASE_FILE = "release.json"
-LEDGER_FILE = "ledger.parquet"
+LEDGER_FOLDER = "ledger"
+LEDGER_FILES = f"{LEDGER_FOLDER}/*.parquet"
+OLD_LEDGER_FILE = "ledger.parquet"
 PROVENANCE_FILE = "provenance.parquet"  # earlier releases lack it
 SUBSET_NPY, SUBSET_PARQUET = "subset.npy", "subset.parquet"
+CUTS, MANIFESTS = "cuts.json", "manifests.jsonl"
 FORMAT = "curation_release/1"
-READ_ONLY = 0o444
 SUMMARIES = ".summary"  # end of the name of the folder beside a release
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
@@ -77,10 +82,15 @@ class Release:
     folder: Path = Path()
 
     @property
-    def ledger(self) -> Path:
-        """Its ledger. Raises MissingReleaseError where it was withdrawn."""
+    def ledger_name(self) -> str:
+        """The files of its ledger, as a statement in its folder names them."""
+        return OLD_LEDGER_FILE if (self.folder / OLD_LEDGER_FILE).is_file() else LEDGER_FILES
+
+    @property
+    def ledger_paths(self) -> list[Path]:
+        """The files of its ledger, shard after shard. Raises MissingReleaseError where it was withdrawn."""
         self.check_in_force()
-        return self.folder / LEDGER_FILE
+        return sorted(self.folder.glob(self.ledger_name))
 
     def check_in_force(self) -> None:
         """Raise MissingReleaseError, with the next release, where this one was withdrawn."""

@@ -20,7 +20,7 @@ import re
 import stat
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,6 +30,7 @@ import polars as pl
 
 from curation_assets.core.errors import StoreError
 from curation_assets.core.json_files import read_json
+from curation_assets.core.plain_json import plain
 from curation_assets.core.roles import ModelIdentity
 from curation_assets.core.seal import is_sealed, seal_file, seal_now, sealed_json, sealed_text, with_seal
 from curation_assets.core.settings import check_shard_key
@@ -65,14 +66,7 @@ _NAME = re.compile(r"[a-z0-9_]+")
 _VERSION = re.compile(r"\.[a-z0-9_]+\.version-[0-9a-f]{12}")
 
 Models = Sequence[ModelIdentity | Mapping[str, str]]
-#: Calls an importable function with each of some arguments, and yields as calls end.
-RunAll = Callable[[Callable[..., object], Sequence[tuple[Any, ...]]], Iterable[object]]
-
-
-def one_by_one(function: Callable[..., object], calls: Sequence[tuple[Any, ...]]) -> Iterator[object]:
-    """The calls in this process, in order."""
-    for arguments in calls:
-        yield function(*arguments)
+Changes = Callable[[pl.DataFrame, pl.DataFrame], Mapping[str, Any]]
 
 
 class MissingTableError(StoreError, FileNotFoundError):
@@ -162,9 +156,8 @@ def check_in_version(folder: Path, name: str) -> Path:
 class ShardStore:
     """The tables of one pool. Raises ValueError for names that are not 'stage/name' or keys that are no shard keys."""
 
-    def __init__(self, root: Path, run_all: RunAll = one_by_one) -> None:
-        """`run_all`: by whom groups of shards of a pool that fits into no memory are read (selection/ranges.py)."""
-        self.root, self.run_all = Path(root), run_all
+    def __init__(self, root: Path) -> None:
+        self.root = Path(root)
         self.objects = object_home(self.root)  # None for a home on a disk
         self._fetched_anew: set[Path] = set()
         self._folders: dict[str, str] = {}  # asset → its folder: joining it anew takes longer than to stat a file
@@ -428,10 +421,13 @@ class ShardStore:
         config: Mapping[str, Any] | None = None,
         run_id: str = "",
         seconds: float = 0.0,
+        facts: Mapping[str, Any] | None = None,
+        changes: Changes | None = None,
         check: Callable[[], None] = lambda: None,
     ) -> Manifest:
         """Store `frame` (row order kept) with its manifest, in one step; a lazy one, of a table of the whole pool, is
-        never in memory whole. `seconds`: what computing it took.
+        never in memory whole. `seconds`: what computing it took. `facts`: of its manifest. `changes`: (rows before,
+        rows now) → what of them its manifest is to remember.
 
         `check` is called when all but that step is done, with other writers kept out; what it raises ends the write. In
         a home in a bucket it is not called: there the put of a later writer is refused.
@@ -457,8 +453,25 @@ class ShardStore:
             row_count=frame.height if isinstance(frame, pl.DataFrame) else frame.select(pl.len()).collect().item(),
             seconds=seconds,
             written_at=utc_now(),
+            facts=facts or {},
         )
-        return self._put(frame, manifest, check)
+        return self._put(frame, replace(manifest, before=self._before(manifest, frame, changes)), check)
+
+    def _before(
+        self, manifest: Manifest, frame: pl.DataFrame | pl.LazyFrame, changes: Changes | None
+    ) -> dict[str, Any]:
+        """`Manifest.before` of a table that is about to be replaced."""
+        try:
+            old = self.manifest(manifest.asset, manifest.partition)
+            if old is None:
+                return {}
+            names = ("code_version", "models", "config_hash")
+            before = {name: plain(was) for name in names if (was := getattr(old, name)) != getattr(manifest, name)}
+            if changes is not None and isinstance(frame, pl.DataFrame):
+                before |= changes(self.read(manifest.asset, manifest.partition), frame)
+            return before
+        except StoreError:  # damaged: nobody knows what it was
+            return {}
 
     def rewrite(
         self,
@@ -597,6 +610,8 @@ class ShardStore:
         config: Mapping[str, Any] | None = None,
         run_id: str = "",
         is_frozen: bool = False,
+        facts: Mapping[str, Any] | None = None,
+        changes: Changes | None = None,
     ) -> Materialised:
         """Bring a table up to date: `compute` runs only if code, configuration, models or inputs changed.
 
@@ -627,6 +642,8 @@ class ShardStore:
                 config=config,
                 run_id=run_id,
                 seconds=seconds,
+                facts=facts,
+                changes=changes,
                 check=lambda: self._check_still(before, asset, partition),
             )
             record["content_sha256"] = manifest.content_sha256

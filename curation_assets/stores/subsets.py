@@ -2,19 +2,17 @@
 
 import itertools
 import re
-import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
-from curation_assets.numeric.identity import UID_DTYPE, pack_uids, packed_uids, sample_id_from
-from curation_assets.numeric.sorting import stretches
+from curation_assets.numeric.identity import UID_DTYPE, pack_uids, sample_id_from, sorted_uids
+from curation_assets.numeric.sorting import as_pairs, stretches
 from curation_assets.stores.arrays import load_npy, npy_stretches, write_npy
 from curation_assets.stores.atomic import replacing
 from curation_assets.stores.columns import uid_texts
-from curation_assets.stores.external_sort import sorted_stretches
 from curation_assets.stores.parquet import parquet_rows, scan_parquet, write_as_frame
 from curation_assets.stores.text_tables import each_line, read_lines, read_parts, read_rows
 
@@ -24,9 +22,9 @@ ID_COLUMNS = ("sample_id", "uid")
 ID_SUFFIXES = (".npy", ".parquet", ".csv", ".tsv", ".jsonl", ".txt")
 
 
-def listed_ids(path: Path, folder: Path) -> Iterator[pl.DataFrame]:
-    """The ids of a file that lists samples, sorted, part by part, each as often as it is listed (or as its
-    `multiplicity` says): uid_high, uid_low. What is not sorted is sorted in `folder`.
+def packed_ids(path: Path) -> np.ndarray:
+    """The ids of a file that lists samples as sorted u8,u8, 16 bytes an entry, each as often as it is listed (or as its
+    `multiplicity` says).
 
     A .npy is DataComp's u8,u8, sorted, or of texts; a .parquet, .csv, .tsv or .jsonl has a column sample_id (or uid),
     and perhaps multiplicity; a .txt has an id per line. Ids may be in upper case, with the dashes of a UUID, and in
@@ -34,17 +32,12 @@ def listed_ids(path: Path, folder: Path) -> Iterator[pl.DataFrame]:
     """
     if not path.is_file():
         raise FileNotFoundError(f"no file {path}")
-    yield _halves(np.zeros(0, dtype=UID_DTYPE))
     if path.suffix.lower() == ".npy" and _is_packed(path):
-        last = np.zeros(0, dtype=UID_DTYPE)
-        for part in npy_stretches(path, PART_ROWS):
-            packed = part.astype(UID_DTYPE)
-            _check_sorted(path, np.concatenate([last, packed]))
-            last = packed[-1:]
-            yield _halves(packed)
-    else:
-        parts = (_halves(pack_uids(ids)) for ids in _ids_in_parts(path, path.suffix.lower()))
-        yield from sorted_stretches(parts, ["uid_high", "uid_low"], folder)
+        packed = load_npy(path).astype(UID_DTYPE, copy=False)
+        _check_sorted(path, packed)
+        return packed
+    parts = (pack_uids(ids).view(np.uint64).reshape(-1, 2) for ids in _ids_in_parts(path, path.suffix.lower()))
+    return sorted_uids(np.concatenate([np.zeros((0, 2), dtype=np.uint64), *parts]))
 
 
 def _ids_in_parts(path: Path, suffix: str) -> Iterator[list[str]]:
@@ -87,26 +80,16 @@ def _check_sorted(path: Path, packed: np.ndarray) -> None:
         raise ValueError(f"{path}: ids must be sorted as unsigned pairs; resharders search them by bisection")
 
 
-def listed_stretches(path: Path, folder: Path) -> Iterator[np.ndarray]:
-    """`listed_ids` as sorted u8,u8, (n,) each."""
-    parts = (part.to_numpy() for part in listed_ids(path, folder))
-    return (packed_uids(part[:, 0], part[:, 1]) for part in parts)
-
-
 def listed_samples(path: Path) -> Iterator[pl.DataFrame]:
-    """Each sample that a .npy of an export lists (sample_id) and how often (multiplicity), sorted. Raises as
-    `listed_ids`."""
-    return counted_ids(listed_stretches(path, path.parent))
+    """Each sample that a file lists (sample_id) and how often (multiplicity), sorted. Raises as `packed_ids`."""
+    packed = packed_ids(path)
+    return counted_ids(packed[part] for part in stretches(len(packed)))
 
 
-def packed_ids(path: Path) -> np.ndarray:
-    """All of them as u8,u8, 16 bytes an entry. Raises as `listed_ids`."""
-    with tempfile.TemporaryDirectory(prefix="ids-", ignore_cleanup_errors=True) as scratch:
-        return np.concatenate(list(listed_stretches(path, Path(scratch))))
-
-
-def _halves(packed: np.ndarray) -> pl.DataFrame:
-    return pl.DataFrame({"uid_high": packed["f0"], "uid_low": packed["f1"]})
+def distinct_ids(path: Path) -> np.ndarray:
+    """The different ids of a file as sorted texts of 16 bytes (`as_pairs`). Raises as `packed_ids`."""
+    packed = packed_ids(path)
+    return np.unique(as_pairs(packed["f0"], packed["f1"]))
 
 
 def write_sorted_subset(npy: Path, parquet: Path, stretches: Iterable[np.ndarray]) -> int:
@@ -191,23 +174,28 @@ def _checked(path: Path, place: str, cells: Iterable[tuple[int, object]]) -> lis
     return ids
 
 
-def write_sorted_keys(path: Path, stretches: Iterable[pl.DataFrame]) -> int:
+def write_keys(path: Path, parts: Iterable[pl.DataFrame]) -> int:
     """Allow-list for training on the tars as they are: lines `tar<TAB>key`. Returns the number of keys.
 
-    `stretches`: columns tar and key, a row per entry, sorted by both. A tab, line break or backslash of a name is
-    written \\t, \\n, \\r or \\\\: `read_key_list` turns it back.
+    `parts`: columns tar and key, a row per entry. `read_key_list` reads it.
     """
     count = 0
     with replacing(path) as temporary, temporary.open("wb") as file:
-        for keys in stretches:
-            cells = keys.select(pl.all().pipe(_one_cell))
-            file.write(cells.write_csv(include_header=False, separator="\t", quote_style="never").encode())
+        for keys in parts:
+            file.write(key_lines(keys))
             count += keys.height
     return count
 
 
+def key_lines(keys: pl.DataFrame) -> bytes:
+    """Lines of an allow-list, of columns tar and key. A tab, line break or backslash of a name is written \\t, \\n, \\r
+    or \\\\: `read_key_list` turns it back."""
+    cells = keys.select(pl.col("tar", "key").pipe(_one_cell))
+    return cells.write_csv(include_header=False, separator="\t", quote_style="never").encode()
+
+
 def read_key_list(path: Path) -> list[tuple[str, str]]:
-    """(tar, key) of `write_sorted_keys`, in its order. Raises ValueError for a line that is not `tar<TAB>key`."""
+    """(tar, key) of `write_keys`, in its order. Raises ValueError for a line that is not `tar<TAB>key`."""
     entries = []
     for number, line in enumerate(read_lines(path), 1):
         tar, tab, key = line.partition("\t")

@@ -2,7 +2,7 @@
 -- test: unique caption_source
 with recorded as (
     select ledger.verdict = 'kept' as is_kept, provenance.caption_source
-    from 'ledger.parquet' as ledger
+    from 'ledger/*.parquet' as ledger
     left join 'provenance.parquet' as provenance using (shard, source_row)
 ),
 

@@ -7,7 +7,7 @@ with recorded as (
         provenance.image_bytes,
         provenance.caption_words,
         epoch_us(provenance.fetched_at) as fetched_us
-    from 'ledger.parquet' as ledger
+    from 'ledger/*.parquet' as ledger
     left join 'provenance.parquet' as provenance using (shard, source_row)
 ),
 

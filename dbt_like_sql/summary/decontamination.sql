@@ -8,7 +8,7 @@ with final as (
         provenance.benchmark,
         count(*) as "rows",
         count(*) filter (where ledger.verdict = 'kept') as kept
-    from 'ledger.parquet' as ledger
+    from 'ledger/*.parquet' as ledger
     left join 'provenance.parquet' as provenance using (shard, source_row)
     group by all
 )

@@ -9,7 +9,7 @@ with declared as (
 
 recorded as (
     select provenance.domain, provenance.image_bytes, provenance.caption_words, declared.obtained
-    from 'ledger.parquet' as ledger
+    from 'ledger/*.parquet' as ledger
     join 'provenance.parquet' as provenance using (shard, source_row)
     left join declared on provenance.source = declared.source
     where

@@ -7,7 +7,7 @@ with final as (
         count(*) as "rows",
         count(*) filter (where ledger.verdict = 'kept') as kept,
         coalesce(sum(provenance.entries) filter (where ledger.verdict = 'kept'), 0)::bigint as entries
-    from 'ledger.parquet' as ledger
+    from 'ledger/*.parquet' as ledger
     join 'provenance.parquet' as provenance using (shard, source_row)
     where provenance.mixture_group is not null
     group by provenance.mixture_group

@@ -4,7 +4,7 @@ with judged as (
     select
         verdict,
         coalesce(nullif(regexp_extract(reason, '^((?:below_cut|prefilter):[^:]+)', 1), ''), reason) as reason
-    from 'ledger.parquet'
+    from 'ledger/*.parquet'
 ),
 
 final as (

@@ -8,7 +8,7 @@ with recorded as (
         ledger.shard,
         ledger.source_row,
         unnest(provenance.rights_signals) as signal
-    from 'ledger.parquet' as ledger
+    from 'ledger/*.parquet' as ledger
     join 'provenance.parquet' as provenance using (shard, source_row)
 ),
 

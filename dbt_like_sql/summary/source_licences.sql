@@ -2,7 +2,7 @@
 -- test: unique source licence
 with final as (
     select provenance.source, provenance.licence, count(*) as kept
-    from 'ledger.parquet' as ledger
+    from 'ledger/*.parquet' as ledger
     left join 'provenance.parquet' as provenance using (shard, source_row)
     where ledger.verdict = 'kept'
     group by all

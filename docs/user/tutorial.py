@@ -108,9 +108,9 @@ subset = pool.subset("icc")
 print("kept by icc:", subset.height, "of", raw.filter(pl.col("status") == "kept").height)
 
 # %% [markdown]
-# `why` gives everything that the ledgers have of a sample: which rule decided, at which threshold, by which model.
+# `why` gives all that the verdict tables have of a sample: which rule decided, at which threshold, by which model.
 #
-# Command: `curate why ID --home DIR`.
+# Command: `curate why ID --home DIR`; `--rank` counts the exact rank in place of a share.
 
 # %%
 vague = raw.filter(pl.col("caption") == captions[5])["sample_id"][0]

@@ -7,11 +7,11 @@ import polars as pl
 import pytest
 
 from curation_assets.audit.against import compare_with_file
-from curation_assets.numeric.identity import pack_uids
+from curation_assets.numeric.identity import pack_uids, unpack_uids
 from curation_assets.selection.policy import Policy
-from curation_assets.stores.columns import uid_texts
+from curation_assets.stores import subsets
 from curation_assets.stores.shard_store import ShardStore
-from curation_assets.stores.subsets import listed_ids, write_sorted_subset
+from curation_assets.stores.subsets import packed_ids, write_sorted_subset
 from tests.support.little_memory import little_memory
 from tests.support.random_pools import store_pool
 
@@ -54,26 +54,24 @@ def test_counts_by_hand(store: ShardStore, tmp_path: Path, suffix: str) -> None:
         ("failed", "no_value:no_image", 1),
     ]
     assert difference.to_dict()["only_file"] == 4
-    for part in (1, 3):
-        with little_memory(part):
-            assert compare_with_file(store, POLICY, path).to_dict() == difference.to_dict()
+    with little_memory(1):
+        assert compare_with_file(store, POLICY, path).to_dict() == difference.to_dict()
 
 
-def test_lists_are_read_part_by_part(tmp_path: Path) -> None:
+def test_lists_are_read_part_by_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Repeats at the ends of parts; a cell that is no id is named by its row in the file; an unsorted .npy."""
     listed = sorted([*IDS, *IDS[2:5]])
     np.save(tmp_path / "ids.npy", pack_uids(listed))
     pl.DataFrame({"uid": [*reversed(listed)]}).write_parquet(tmp_path / "ids.parquet")
     np.save(tmp_path / "unsorted.npy", np.load(tmp_path / "ids.npy")[::-1])
     pl.DataFrame({"uid": [*IDS, "no id"]}).write_parquet(tmp_path / "wrong.parquet")
-    with little_memory(2):
-        for suffix in (".npy", ".parquet"):
-            parts = [uid_texts(*part.get_columns()) for part in listed_ids(tmp_path / f"ids{suffix}", tmp_path)]
-            assert pl.concat(parts).to_list() == listed
-        with pytest.raises(ValueError, match="uid of row 8 must be 32 hex digits"):
-            list(listed_ids(tmp_path / "wrong.parquet", tmp_path))
-        with pytest.raises(ValueError, match="ids must be sorted"):
-            list(listed_ids(tmp_path / "unsorted.npy", tmp_path))
+    monkeypatch.setattr(subsets, "PART_ROWS", 2)
+    for suffix in (".npy", ".parquet"):
+        assert unpack_uids(packed_ids(tmp_path / f"ids{suffix}")) == listed
+    with pytest.raises(ValueError, match="uid of row 8 must be 32 hex digits"):
+        packed_ids(tmp_path / "wrong.parquet")
+    with pytest.raises(ValueError, match="ids must be sorted"):
+        packed_ids(tmp_path / "unsorted.npy")
 
 
 def test_a_file_of_another_kind_is_refused(store: ShardStore, tmp_path: Path) -> None:

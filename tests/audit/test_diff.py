@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +18,16 @@ from curation_assets.audit.diff import (
     FITTED,
     FROZEN,
     RECORDED,
-    Comparison,
     Overlap,
     compare,
     iou_at,
+    policy_comparison,
     recorded_difference,
     save_policy,
     what_if,
 )
-from curation_assets.audit.ledger import LedgerError, ledger_path
-from curation_assets.audit.recorded import current_ledgers, cuts_in_force, recorded_rows
+from curation_assets.audit.ledger import LedgerError, recorded_ledger
+from curation_assets.audit.recorded import current_ledgers, cuts_in_force
 from curation_assets.audit.shifts import dimensions_of, length_group_names, marks_of, shifts
 from curation_assets.cli import app
 from curation_assets.cli.prefilters import prefilters_of
@@ -38,13 +37,12 @@ from curation_assets.flow.freshness import materialise_table
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.own_declared import policies_folder
 from curation_assets.numeric.identity import pack_uids
-from curation_assets.numeric.selection import random_ranking, share_count, top_count
+from curation_assets.numeric.selection import best, random_ranking, share_count
 from curation_assets.numeric.words import word_counts
-from curation_assets.selection.judging import judge, kept_rows
+from curation_assets.selection.judging import judge_pool
 from curation_assets.selection.leave_one_out import leave_one_out, recipe_weights
 from curation_assets.selection.policy import Policy, Prefilter, load_policy, policy_content
-from curation_assets.selection.ranges import whole_pool
-from curation_assets.selection.rows import PoolRows
+from curation_assets.selection.rows import Pool
 from curation_assets.stores.shard_store import ShardStore
 from curation_assets.stores.subsets import write_sorted_subset
 from tests.support.id_lists import read_subset
@@ -58,13 +56,25 @@ from tests.support.lineage_pools import (
     write_tar,
 )
 from tests.support.little_memory import little_memory
-from tests.support.random_pools import policies, pools, store_pool
+from tests.support.random_pools import policies, pools, store_duplicates, store_pool
 from tests.support.slow_judge import NothingToCutError, slow_judge
 
 
 @pytest.fixture(scope="module")
 def ctx(tmp_path_factory: pytest.TempPathFactory) -> PoolContext:
     return finished_photos(tmp_path_factory.mktemp("home"), shards=5)
+
+
+def verdicts(pool: Pool, policy: Policy) -> pl.DataFrame:
+    return pl.concat(judge_pool(policy, pool))
+
+
+def is_kept(pool: Pool, policy: Policy) -> np.ndarray:
+    return (verdicts(pool, policy)["verdict"] == "kept").to_numpy()
+
+
+def kept_ids(pool: Pool, policy: Policy) -> list[str]:
+    return verdicts(pool, policy).filter(pl.col("verdict") == "kept")["sample_id"].to_list()
 
 
 @pytest.mark.slow
@@ -85,7 +95,8 @@ def test_overlap_equals_counting_by_hand(
         pl.lit("one two three").alias("caption"),
     )
     store_pool(store, texts, tables)
-    rows = PoolRows.read(store)
+    store_duplicates(store, samples)
+    rows = Pool(store)
     try:
         slow = [slow_judge(policy, samples, tables) for policy in (left, right)]
     except NothingToCutError:
@@ -100,10 +111,10 @@ def test_overlap_equals_counting_by_hand(
         except ValueError as error:  # by share a compat policy needs a value, by threshold it does not
             return str(error)
 
-    in_memory = shares(rows)
-    with little_memory(part), whole_pool(store) as in_parts:
-        assert compare(in_parts, left, right).to_dict() == found.to_dict()
-        assert shares(in_parts) == in_memory
+    at_once = shares(rows)
+    with little_memory(part):
+        assert compare(rows, left, right).to_dict() == found.to_dict()
+        assert shares(rows) == at_once
     kept = [set(judged.kept) for judged in slow]
     both, either = kept[0] & kept[1], kept[0] | kept[1]
     overlap = found.overlap
@@ -117,12 +128,12 @@ def test_overlap_equals_counting_by_hand(
     for dimension in ("domain", "caption length"):  # every judged row is in one group
         part = found.shifts.filter(pl.col("dimension") == dimension)
         assert part.select(pl.sum("pool", "left", "right")).row(0) == (
-            int(rows.is_kept.sum()),
+            int((pl.concat(rows.parts())["status"] == "kept").sum()),
             overlap.left,
             overlap.right,
         )
     for policy, judged in ((left, slow[0]), (right, slow[1])):
-        assert rows.sample_ids.filter(pl.Series(kept_rows(policy, rows))).to_list() == judged.kept
+        assert sorted(kept_ids(rows, policy)) == judged.kept
     urls = {row["sample_id"]: row["url"] for row in texts.to_dicts()}
     for row in found.nearest.to_dicts():
         assert row["sample_id"] in urls
@@ -130,7 +141,7 @@ def test_overlap_equals_counting_by_hand(
 
 
 def test_shifts_and_nearest_read_by_eye(ctx: PoolContext) -> None:
-    rows = PoolRows.read(ctx.store)
+    rows = Pool(ctx.store)
     known = {policy.name: policy for policy in policies_of(ctx)}
     found = compare(rows, known["icc"], known["sieve_clip"])
     samples = ctx.store.scan("raw/samples").filter(pl.col("status") == "kept").collect()
@@ -159,47 +170,49 @@ def test_leaving_out_the_only_signal_with_values_is_not_defined(tmp_path: Path) 
     none = values.with_columns(value=pl.lit(None, pl.Float64), reason=pl.lit("x"))
     kept = samples.with_columns(status=pl.lit("kept"), reason=pl.lit(None, pl.String))
     store_pool(store, kept, {"signals.icc": values, "signals.clip_score": none})
-    rows = PoolRows.read(store)
+    rows = Pool(store)
     policy = Policy(
         "p", "signals.icc", fraction=0.5, prefilters=(Prefilter("signals.clip_score", threshold=0.25),),
         semantics="compat",
     )  # fmt: skip
-    found = leave_one_out(rows, policy, kept_rows(policy, rows).__getitem__).to_dicts()
+    found = leave_one_out(rows, policy, lambda: iter([pl.Series(is_kept(rows, policy))])).to_dicts()
     assert [(row["without"], row["kept"]) for row in found] == [("signals.clip_score", 4), ("signals.icc", None)]
 
 
 def test_leaving_a_signal_out_equals_the_policy_without_it(ctx: PoolContext) -> None:
-    rows = PoolRows.read(ctx.store)
+    rows = Pool(ctx.store)
     fused = Policy("f", "fused.sieve_clip", fraction=0.25)
     assert recipe_weights(rows, "fused.sieve_clip") == pytest.approx({"sieve_score": 0.5, "clip_score": 0.5})
     found = compare(
         rows, fused, Policy("g", "signals.icc", fraction=0.25, prefilters=(Prefilter("signals.clip_score", 0.5),))
     )
     output = {(row["policy"], row["without"]): row for row in found.leave_one_out.to_dicts()}
-    whole = judge(fused, rows).is_kept
+    whole = is_kept(rows, fused)
     # min–max keeps the order, so without clip_score the recipe ranks as signals.sieve does.
-    sieve = judge(Policy("s", "signals.sieve", fraction=0.25), rows).is_kept
+    sieve = is_kept(rows, Policy("s", "signals.sieve", fraction=0.25))
     assert output["f", "clip"]["iou"] == Overlap.of(whole, sieve).iou
     assert output["f", "clip"]["kept"] == sieve.sum()
-    prefiltered = judge(found.right, rows).is_kept
-    icc = judge(Policy("i", "signals.icc", fraction=0.25), rows).is_kept
-    clip = judge(Policy("c", "signals.clip_score", fraction=0.25), rows).is_kept
+    prefiltered = is_kept(rows, found.right)
+    icc = is_kept(rows, Policy("i", "signals.icc", fraction=0.25))
+    clip = is_kept(rows, Policy("c", "signals.clip_score", fraction=0.25))
     assert output["g", "signals.clip_score"]["iou"] == Overlap.of(prefiltered, icc).iou
     assert output["g", "signals.icc"]["iou"] == Overlap.of(prefiltered, clip).iou
 
 
 def test_ledgers_compare_without_judging(ctx: PoolContext, tmp_path: Path) -> None:
-    rows = PoolRows.read(ctx.store)
+    rows = Pool(ctx.store)
     known = {policy.name: policy for policy in policies_of(ctx)}
     for left, right in (("icc", "clip"), ("sieve_clip", "icc_after_clip"), ("random", "icc")):
-        paths = ledger_path(ctx.store, left), ledger_path(ctx.store, right)
-        found = recorded_difference(*paths, ctx.store).to_dict()
+        ledgers = recorded_ledger(ctx.store, left), recorded_ledger(ctx.store, right)
+        found = recorded_difference(*ledgers, ctx.store).to_dict()
         whole = compare(rows, known[left], known[right]).to_dict()
         assert found == {name: whole[name] for name in found}
         assert found["nearest_dropped"]
-    other = finished_photos(tmp_path, shards=2)
+    other = finished_photos(tmp_path)
+    icc, clip = recorded_ledger(other.store, "icc"), recorded_ledger(other.store, "clip")
+    other.store.remove("filtered/clip", "photos-000001")
     with pytest.raises(LedgerError, match="different rows"):
-        recorded_difference(ledger_path(ctx.store, "icc"), ledger_path(other.store, "icc"), ctx.store)
+        recorded_difference(icc, clip, other.store)
     run = CliRunner().invoke(
         app, ["diff", "icc", "clip", "--recorded", "--json", "--home", str(ctx.settings.home), "--pool", "photos"]
     )
@@ -232,18 +245,8 @@ def test_a_pool_larger_than_memory_has_the_same_answers(
     command = ["diff", *asked, "--json", "--home", str(ctx.settings.home)]
     expected = CliRunner().invoke(app, command)
     assert expected.exit_code == 0, expected.output
-    with little_memory(7), monkeypatch.context() as patch:
-        patch.setattr(PoolRows, "read", _only_some_shards(PoolRows.read))
+    with little_memory(7):
         assert json.loads(CliRunner().invoke(app, command).stdout) == json.loads(expected.stdout)
-    assert not list(ctx.store.root.glob("*sorted_rows*"))
-
-
-def _only_some_shards(read: Callable[..., PoolRows]) -> Callable[..., PoolRows]:
-    def reading(store: ShardStore, shards: Sequence[str] | None = None) -> PoolRows:
-        assert shards is not None, "the whole pool is read into memory"
-        return read(store, shards)
-
-    return reading
 
 
 CAPTIONS = st.one_of(st.none(), st.text(st.sampled_from("ab \t\n\v\x1c\x85\xa0é\u2003\u3000漢"), max_size=50))
@@ -279,14 +282,17 @@ def test_shifts_equal_grouping_all_texts(
         store.write("raw/samples", part.reverse(), str(shard), code_version="1")
         said = part.select("sample_id", "source_row", value=0.5, language=pl.lit("en"), reason=pl.lit(None, pl.String))
         store.write("signals/datacomp_basic", said[1:], str(shard), code_version="1")
-    pool = PoolRows.read(store)
-    facts = pool.facts(["url", "caption"]).filter(pool.is_kept)
-    order = pool.facts(["source_row", "shard"]).select("shard", "source_row")
+    pool = Pool(store)
+    shards = store.partitions("raw/samples")
+    read = store.scan("raw/samples", shards).select("shard", "source_row", "url", "caption", "status").collect()
+    judged = (read["status"] == "kept").to_numpy()
     chosen = {(f"photos-{place % 2:06d}", place * 3): row for place, row in enumerate(rows)}
-    left, right = (np.array([chosen[key][2] and chosen[key][side] for key in order.rows()]) for side in (3, 4))
-    found = shifts(pool, [marks_of(pool.is_kept, left, right)])
-    for dimension, groups in dimensions_of(pool, facts).items():
-        marked = pl.DataFrame([groups, pl.Series("left", left[pool.is_kept]), pl.Series("right", right[pool.is_kept])])
+    keys = read.select("shard", "source_row").rows()
+    left, right = (np.array([chosen[key][2] and chosen[key][side] for key in keys]) for side in (3, 4))
+    found = shifts(pool, [marks_of(judged, left, right)])
+    facts = read.filter(pl.Series(judged))
+    for dimension, groups in dimensions_of(store, shards, facts).items():
+        marked = pl.DataFrame([groups, pl.Series("left", left[judged]), pl.Series("right", right[judged])])
         slow = {
             (group, part.height, part["left"].sum(), part["right"].sum())
             for (group,), part in marked.group_by("group")
@@ -310,26 +316,19 @@ def test_word_counts_read_by_eye() -> None:
 
 
 def test_recorded_policies_are_compared_without_judging(ctx: PoolContext) -> None:
-    rows = PoolRows.read(ctx.store)
+    rows = Pool(ctx.store)
     known = {policy.name: policy for policy in policies_of(ctx)}
-    ledgers = current_ledgers(ctx.store, list(known.values()))
-    assert set(ledgers) == set(known)
+    assert set(current_ledgers(ctx.store, list(known.values()))) == set(known)
     for left, right in (("icc", "clip"), ("sieve_clip", "icc_after_clip"), ("random", "sieve_clip")):
         output: list[int] = []
-        with Comparison.of(ctx.store, known[left], known[right], ledgers=ledgers) as both:
-            assert (both.left.origin, both.right.origin) == (RECORDED, RECORDED)
-            assert both.whole(output.append).to_dict() == compare(rows, known[left], known[right]).to_dict()
-            assert sum(output) == both.shards == 5
+        both = policy_comparison(ctx.store, known[left], known[right])
+        assert (both.left.origin, both.right.origin) == (RECORDED, RECORDED)
+        assert both.whole(output.append).to_dict() == compare(rows, known[left], known[right]).to_dict()
+        assert sum(output) == both.shards == 5
     narrow = what_if(known["icc_after_clip"], fraction=0.1)
-    with Comparison.of(ctx.store, known["icc"], narrow, ledgers=ledgers) as half:
-        assert (half.left.origin, half.right.origin) == (RECORDED, FITTED)
-        assert half.whole().to_dict() == compare(rows, known["icc"], narrow).to_dict()
-    replayed = recorded_rows([ledgers["icc"]], ctx.store)
-    assert (replayed.sample_ids == rows.sample_ids).all()
-    assert (replayed.status == rows.status).all()
-    assert replayed.signal("signals.sieve").values.tolist() == pytest.approx(
-        rows.signal("signals.sieve").values.tolist(), nan_ok=True
-    )
+    half = policy_comparison(ctx.store, known["icc"], narrow)
+    assert (half.left.origin, half.right.origin) == (RECORDED, FITTED)
+    assert half.whole().to_dict() == compare(rows, known["icc"], narrow).to_dict()
 
 
 def test_ledgers_are_current_by_contents_and_not_by_times(ctx: PoolContext, tmp_path: Path) -> None:
@@ -385,7 +384,7 @@ def test_two_random_rankings_overlap_as_chance_has_it(fraction: float, iou: floa
     """formulas.md §13.9: k / (2 − k), and what two random rankings really share."""
     ids = [f"{i:032x}" for i in range(4000)]
     rankings = [random_ranking(ids, seed) for seed in (1, 2)]
-    overlap = Overlap.of(*(top_count(values, share_count(4000, fraction)).passes(values) for values in rankings))
+    overlap = Overlap.of(*(best(values, share_count(4000, fraction)) for values in rankings))
     assert overlap.chance_iou(4000) == pytest.approx(iou, abs=5e-5)
     assert overlap.iou == pytest.approx(iou, abs=0.02)
 
@@ -464,5 +463,5 @@ def test_what_ifs_may_change_signal_and_prefilters(tmp_path: Path) -> None:
     assert run.exit_code == 0, run.output
     saved = load_policy(policies_folder(ctx) / "mine.yaml")
     assert (saved.rank_by, saved.prefilters) == ("signals.sieve", (Prefilter("signals.icc", 0.5),))
-    rows = PoolRows.read(ctx.store)
-    assert json.loads(run.stdout)["kept"]["right"] == judge(saved, rows).is_kept.sum()
+    rows = Pool(ctx.store)
+    assert json.loads(run.stdout)["kept"]["right"] == is_kept(rows, saved).sum()

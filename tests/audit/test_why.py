@@ -13,19 +13,17 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from curation_assets.audit import why
 from curation_assets.audit.lookup import shards_of, write_lookup
-from curation_assets.audit.why import explain, kind_of, sentence
+from curation_assets.audit.why import explain, kind_of, sentence, with_rank
 from curation_assets.cli import app
 from curation_assets.core.settings import load_settings, shard_key, shard_number
 from curation_assets.core.table_names import LOOKUP
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import materialise_table
 from curation_assets.flow.graph import tables_of
-from curation_assets.sources.declaration import load_pool, save_pool
 from curation_assets.stores.denylist import add_to_denylist
 from curation_assets.stores.shard_store import ShardStore
-from tests.support.lineage_pools import finished_photos, jpeg, summarise
+from tests.support.lineage_pools import finished_photos, jpeg
 
 
 @pytest.fixture(scope="module")
@@ -166,7 +164,7 @@ def test_command_prints_words_or_json(ctx: PoolContext) -> None:
     home = ["--home", str(ctx.settings.home)]
     words = CliRunner().invoke(app, ["why", str(row["sample_id"]), *home])
     assert words.exit_code == 0, words.output
-    for expected in ("caption", "cut at", "margin", "rank", "signals.icc", "embedded:icc abababab", "run-of-s"):
+    for expected in ("caption", "cut at", "margin", "better than", "signals.icc", "embedded:icc abababab", "run-of-s"):
         assert expected in words.output, expected
     as_json = CliRunner().invoke(app, ["why", str(row["url"]), "--json", *home])
     assert json.loads(as_json.stdout)[0]["sample_id"] == row["sample_id"]
@@ -174,28 +172,10 @@ def test_command_prints_words_or_json(ctx: PoolContext) -> None:
     assert refused.exit_code == 1
 
 
-def test_an_earlier_policy_version_still_answers(tmp_path: Path) -> None:
-    ctx = finished_photos(tmp_path)
-    settings = ctx.settings
-    kept = ctx.store.scan("filtered/icc").collect().filter(pl.col("verdict") == "kept").sort("value", descending=True)
-    last = kept["sample_id"][-1]
-    pool = load_pool(settings, "photos")
-    save_pool(settings, replace(pool, options=replace(pool.options, fraction=0.05)))
-    narrower = PoolContext.open(settings, "photos", run_id="run-8")
-    summarise(narrower)
-    policies = [one for one in explain(settings, last)[0]["policies"] if one["policy"] == "icc"]
-    assert [(one["verdict"], one["in_force"], one["run_id"]) for one in policies] == [
-        ("dropped", True, "run-8"),
-        ("kept", False, "run-7"),
-    ]
-    assert policies[0]["policy_version"] != policies[1]["policy_version"]
-
-
-def test_versions_of_a_large_pool_are_not_kept_in_memory(ctx: PoolContext, monkeypatch: pytest.MonkeyPatch) -> None:
-    sample_id = str(row_of(ctx, 0)["sample_id"])
-    kept = explain(ctx.settings, sample_id)
-    monkeypatch.setattr(why, "MAX_BYTES_KEPT", 0)
-    why._small_versions_file.cache_clear()
-    assert explain(ctx.settings, sample_id) == kept
-    assert why._small_versions_file.cache_info().currsize == 0
-    assert kept[0]["policies"][0]["made_by"]
+def test_the_best_is_better_than_all_others_and_an_exact_rank_is_counted(ctx: PoolContext) -> None:
+    rows = ctx.store.scan("filtered/icc").filter(pl.col("value").is_not_null()).collect()
+    rows = rows.sort("value", "sample_id", descending=[True, False])
+    for place, sample_id in enumerate(rows["sample_id"]):
+        verdict = next(one for one in explain(ctx.settings, sample_id)[0]["policies"] if one["policy"] == "icc")
+        assert verdict["better_than"] == pytest.approx((rows.height - 1 - place) / rows.height, abs=2e-3)
+        assert with_rank(ctx.settings, verdict, "photos", sample_id)["rank"] == place + 1

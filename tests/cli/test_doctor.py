@@ -68,11 +68,11 @@ def test_a_sound_installation_is_looked_at_without_loading_torch(tmp_path: Path)
 
 def test_what_is_left_out_of_a_library_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [finding.state for finding in about(looked(tmp_path)[1], "packages")] == ["ok"]
-    monkeypatch.setenv("CURATION_FOREIGN_OFF", "own_output")
+    monkeypatch.setenv("CURATION_FOREIGN_OFF", "runs_of_commands")
     (_, finding) = about(looked(tmp_path)[1], "packages")
     assert finding.state == "warning"
-    assert finding.sentence.startswith("own_output of dagster ")
-    assert finding.sentence.endswith("what a run prints comes late, through two more processes")
+    assert finding.sentence.startswith("runs_of_commands of dagster ")
+    assert finding.sentence.endswith("runs of commands print late, through two more processes, and Jobs has them not")
 
 
 def test_every_broken_part_is_one_finding_beside_the_others(tmp_path: Path) -> None:

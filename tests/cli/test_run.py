@@ -67,7 +67,7 @@ def test_tables_are_chosen_by_dagsters_selections(tmp_path: Path) -> None:
     assert selected("raw/samples") == {"raw/samples"}
     assert selected("+raw/samples") == raw
     assert selected("1+raw/samples") == set(tables["raw/samples"].inputs) | {"raw/samples"}
-    assert selected("filtered/icc+", "raw/samples") >= {"raw/samples", "filtered/subsets", "filtered/ledger"}
+    assert selected("filtered/icc+", "raw/samples") >= {"raw/samples", "filtered/subsets"}
     assert selected("tag:policy=icc") == {"filtered/icc", "filtered/icc_cut"}
     assert selected("tag:stage=raw and tag:grain=shard") == raw | {"raw/provenance"}
     for wrong, sentence in {

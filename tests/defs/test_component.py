@@ -81,8 +81,8 @@ def test_what_follows_asks_for_assets_under_the_prefix(
     from curation_assets.defs.following import Step, requests_of
 
     pool = load_pool(load_settings(project / "home"), "texts")
-    (request,) = requests_of(pool, Step(("filtered/ledger",), "pool", (), "s"), ["texts-000000"])
-    assert request.asset_selection == [dg.AssetKey(["team", "curation", "texts", "filtered", "ledger"])]
+    (request,) = requests_of(pool, Step(("filtered/subsets",), "pool", (), "s"), ["texts-000000"])
+    assert request.asset_selection == [dg.AssetKey(["team", "curation", "texts", "filtered", "subsets"])]
     assert request.job_name == "texts_summary"
 
 

@@ -135,7 +135,7 @@ def test_queries_of_the_ui_run_as_they_stand(tmp_path: Path) -> None:
             queries["/".join(asset.key.path[1:])] = str(metadata["query"].value).strip("`")
     with duckdb.connect(str(rebuild_catalog(tmp_path)), read_only=True) as connection:
         stored = {name for name in queries if ctx.store.manifest(name) or ctx.store.partitions(name)}
-        assert {"raw/samples", "signals/icc", "filtered/ledger"} <= stored
+        assert {"raw/samples", "signals/icc", "filtered/icc"} <= stored
         for name in stored:
             connection.sql(queries[name]).fetchall()
     assert "filtered/subsets" not in queries

@@ -94,7 +94,7 @@ def test_only_what_a_table_can_fail_is_a_check_of_it(home: Home) -> None:
         for check in graph.get(key(name)).check_keys:
             assert "run" in str(graph.get_check_spec(check).description), "why it is not executed by itself"
     named = [name for name in tables_of(ctx) if graph.get(key(name)).freshness_policy is not None]
-    assert named == ["filtered/subsets", "filtered/ledger", "downstream/report"]
+    assert named == ["filtered/subsets", "downstream/report"]
 
 
 def test_a_project_of_another_team_has_a_night_for_each_pool(home: Home) -> None:

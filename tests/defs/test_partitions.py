@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
+from curation_assets.audit.ledger import recorded_ledger
 from curation_assets.cli import app
 from curation_assets.core.settings import Settings, load_settings
 from curation_assets.definitions import build_definitions
@@ -81,7 +82,7 @@ def key(name: str) -> dg.AssetKey:
 
 
 def contents(settings: Settings) -> dict[str, str]:
-    """Every table by shard, files of ids and ledgers; not what names the home or a time."""
+    """Every table by shard and files of ids; not what names the home or a time."""
     store = PoolContext.open(settings, "photos").store
     found = {}
     for path in sorted(store.root.glob("*/*/*/data.parquet")):
@@ -90,9 +91,6 @@ def contents(settings: Settings) -> dict[str, str]:
             found[f"{asset} {shard}"] = frame_sha256(pl.read_parquet(path, hive_partitioning=False))
     for path in sorted(store.folder_path("filtered/subsets").glob("*.npy")):
         found[path.name] = path.read_bytes().hex()
-    for path in sorted(store.folder_path("filtered/ledger").glob("*.parquet")):
-        ledger = pl.read_parquet(path).drop("run_id", "seconds", "written_at", strict=False)
-        found[f"ledger {path.name}"] = frame_sha256(ledger)
     return found
 
 
@@ -454,5 +452,5 @@ def test_the_daemon_makes_blocks_names_a_bad_shard_and_goes_on_once_it_is_mended
         assert set(instance.get_dynamic_partitions("photos")) == set(BLOCKS)
         for name in ("raw/samples", "filtered/icc"):
             assert instance.get_materialized_partitions(key(name)) == set(BLOCKS)
-    ledger = pl.read_parquet(ctx.store.folder_path("filtered/ledger") / "icc.parquet")
-    assert [shard[-1] for shard in sorted(ledger["shard"].unique())] == list("01234678")
+    judged = pl.concat(recorded_ledger(ctx.store, "icc").parts(["shard"]))["shard"].unique()
+    assert [shard[-1] for shard in sorted(judged)] == list("01234678")

@@ -3,7 +3,7 @@
 import re
 import sys
 
-from curation_assets.audit.ledger import LEDGER_SCHEMA
+from curation_assets.selection.judging import VERDICT_SCHEMA
 from curation_assets.stores.home_format import FORMAT
 from curation_assets.stores.manifest import Manifest
 from tests.conftest import FinishedPool
@@ -45,5 +45,5 @@ def test_the_page_has_every_folder(finished_pool: FinishedPool) -> None:
 
 def test_the_page_has_the_number_the_ledger_and_the_manifest() -> None:
     assert f'{{"format": {FORMAT}}}' in TEXT
-    for name in (*LEDGER_SCHEMA, *Manifest.__dataclass_fields__):
+    for name in (*VERDICT_SCHEMA, *Manifest.__dataclass_fields__):
         assert f"`{name}`" in TEXT

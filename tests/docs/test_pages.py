@@ -114,7 +114,9 @@ def test_decisions_have_one_form(page: Path) -> None:
     assert places == sorted(places)
 
 
-STATUS = re.compile(r"^\*\*Status\.\*\* (In force|Replaced by \[(\d{4})\]|Reason no longer true)\b", flags=re.MULTILINE)
+STATUS = re.compile(
+    r"^\*\*Status\.\*\* (In force\b|Replaced by \[(\d{4})\]|Reason no longer true\b)", flags=re.MULTILINE
+)
 
 
 @pytest.mark.parametrize("page", DECISIONS, ids=lambda page: page.stem)

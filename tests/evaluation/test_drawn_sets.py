@@ -1,7 +1,7 @@
 """Names of trainings, and draws from sets."""
 
-import functools
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,12 @@ from curation_assets.evaluation.drawn_sets import (
 )
 from curation_assets.numeric.identity import pack_uids
 from curation_assets.selection.policy import Policy
-from curation_assets.selection.ranges import SortedPool, whole_pool
-from curation_assets.selection.rows import PoolRows, uid_columns
+from curation_assets.selection.rows import Pool, Wanted, read_rows, uid_columns
 from curation_assets.stores.columns import uid_texts
 from tests.support.lineage_pools import finished_photos
-from tests.support.little_memory import little_memory
+
+ALL = Wanted()
+CONTROLS = ("all", "longest_caption", "lexicon", "oracle")
 
 
 def test_keys_are_read_as_they_are_written() -> None:
@@ -59,43 +60,40 @@ def test_a_draw_depends_on_the_ids_alone_and_keeps_all_of_a_small_set() -> None:
     assert chosen(ids[:5], 30) == dict.fromkeys(ids[:5], 2)
 
 
-@pytest.mark.parametrize("part_rows", [3, 1000])
-def test_sets_drawn_part_by_part_are_those_drawn_at_once(tmp_path: Path, part_rows: int) -> None:
-    ctx = finished_photos(tmp_path)
-    store = ctx.store
+def test_sets_drawn_part_by_part_are_those_drawn_at_once(tmp_path: Path) -> None:
+    store = finished_photos(tmp_path).store
     for shard in store.partitions("raw/samples"):
         values = store.read("signals/icc", shard).with_columns((pl.col("value") * 7 % 1).round(1))
         store.write(LEXICON, values, shard, code_version="1")
     held_out = store.scan("raw/samples").select("shard", "source_row").collect()[::6]
-    changed = functools.partial(trainable, held_out=held_out, is_decontaminated=False)
-    whole = [changed(PoolRows.read(store))]
 
-    def by_shard() -> Iterator[PoolRows]:
-        return (changed(PoolRows.read(store, [shard])) for shard in store.partitions("raw/samples"))
+    class ByShard:
+        """As of a pool whose shards are large."""
+
+        def parts(self, wanted: Wanted = ALL, only: object = None) -> Iterator[pl.DataFrame]:
+            return (read_rows(store, [shard], wanted) for shard in store.partitions("raw/samples"))
+
+    whole, by_shard = (trainable(pool, held_out, is_decontaminated=False) for pool in (Pool(store), ByShard()))
+    assert len(list(by_shard.parts())) > len(list(whole.parts())) == 1
 
     def entries(found: pl.DataFrame) -> list[tuple[Any, ...]]:
         return sorted(found.select("shard", "source_row", "count").rows())
 
-    ids = whole[0].sample_ids.to_list()
+    ids = next(whole.parts())["sample_id"].to_list()
     packed = pack_uids([*ids[::2], *ids[::4], "0" * 32])
+    clean = pl.Series(ids[::3])
+    policies = [
+        Policy("a", "signals.icc", fraction=0.5),
+        Policy("b", "signals.clip_score", threshold=0.3),
+        Policy("c", "random", fraction=0.5),
+    ]
     for size in (0.25, 0.5):
-        for name in ("all", "longest_caption", "lexicon"):
-            assert entries(control_set(name, by_shard, size, clean=None)) == entries(
-                control_set(name, lambda: whole, size, clean=None)
-            )
-        clean = pl.Series(ids[::3])
-        drawn_clean = entries(control_set("oracle", by_shard, size, clean=clean))
-        assert drawn_clean == entries(control_set("oracle", lambda: whole, size, clean=clean))
-        for share in (None, size):
-            assert entries(given_set(packed, by_shard, share)) == entries(given_set(packed, lambda: whole, share))
-        for policy in (
-            Policy("a", "signals.icc", fraction=0.5),
-            Policy("b", "signals.clip_score", threshold=0.3),
-            Policy("c", "random", fraction=0.5),
+        for make in (
+            *(partial(control_set, name, size=size, clean=clean) for name in CONTROLS),
+            *(partial(given_set, packed, size=share) for share in (None, size)),
+            *(partial(policy_set, policy, size=size, seed=1) for policy in policies),
         ):
-            expected = entries(policy_set(policy, PoolRows.read(store), changed, size, 1))
+            expected = entries(make(pool=whole))
             assert expected
             assert not {row[:2] for row in expected} & set(held_out.rows())
-            with little_memory(part_rows), whole_pool(store) as pool:
-                assert isinstance(pool, SortedPool)
-                assert entries(policy_set(policy, pool, changed, size, 1)) == expected
+            assert entries(make(pool=by_shard)) == expected

@@ -1,6 +1,5 @@
 """The flow: declarations are complete, ordered and forward; phases take turns."""
 
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -244,30 +243,18 @@ def test_the_floor_is_the_pools_own(settings: Settings) -> None:
         add_world_pool(settings, "odd", size=20, seed=1, shard_size=10, options={"min_success_rate": 90})
 
 
-def test_a_ledger_that_lost_a_row_is_found(tmp_path: Path) -> None:
+def test_verdicts_that_lost_a_row_are_found(tmp_path: Path) -> None:
     ready = finished_photos(tmp_path)
-    ledger = tables_of(ready)["filtered/ledger"]
-    assert violations(ready, ledger, None) == []
-    whole = ready.store.folder_path("filtered/ledger").resolve()
-
-    def without_a_row(folder: Path) -> None:
-        shutil.copytree(whole, folder, dirs_exist_ok=True)
-        footer = pl.read_parquet_metadata(whole / "icc.parquet")["curation_ledger"]
-        rows = pl.read_parquet(whole / "icc.parquet")[1:]
-        rows.write_parquet(folder / "icc.parquet", metadata={"curation_ledger": footer})
-
-    manifest = ready.store.manifest("filtered/ledger")
-    assert manifest is not None
-    inputs = [(version.asset, version.partition) for version in manifest.inputs]
-    ready.store.materialise_folder("filtered/ledger", without_a_row, code_version="wrong", inputs=inputs)
-    assert violations(ready, ledger, None)[0].startswith("ledger of icc: 23 rows for 24 samples, 1 samples have none")
+    table, shard = tables_of(ready)["filtered/icc"], "photos-000001"
+    assert violations(ready, table, shard) == []
+    ready.store.write(table.name, ready.store.read(table.name, shard)[1:], shard, code_version="wrong")
+    assert violations(ready, table, shard) == ["7 rows, but raw/samples has 8"]
 
 
 def test_a_table_of_all_rows_is_checked_without_being_read_whole(
     ctx: PoolContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Lost, doubled and silent rows of a table of the whole pool, which is looked at three rows at a time."""
-    monkeypatch.setattr("curation_assets.flow.conservation.PART_ROWS", 3)
+    """Lost, doubled and silent rows of a table of the whole pool."""
     run_with_upstream(ctx, "raw/samples")
     read = ShardStore.read
 
@@ -298,24 +285,13 @@ def test_a_table_of_all_rows_is_checked_without_being_read_whole(
     assert _commonest_reasons(ctx.store.scan(table.name)) == "a 2, b: c 1"
 
 
-def test_a_subset_that_holds_more_than_its_ledger_is_found_when_both_are_of_the_same_tables(tmp_path: Path) -> None:
+def test_a_subset_that_holds_more_than_its_policy_keeps_is_found(tmp_path: Path) -> None:
     ready = finished_photos(tmp_path)
-    tables = tables_of(ready)
-    ledger, subsets = tables["filtered/ledger"], tables["filtered/subsets"]
+    subsets = tables_of(ready)["filtered/subsets"]
     assert violations(ready, subsets, None) == []
     npy = ready.store.folder_path("filtered/subsets") / "icc.npy"
     np.save(npy, np.repeat(np.load(npy), 2))
-    for table in (ledger, subsets):
-        assert violations(ready, table, None) == ["ledger of icc keeps 6 entries, its npy 12"]
-    # With fewer samples the ledger may be made before the subsets: those are then still of the tables before.
-    for table in tables.values():
-        if table.grain == "shard":
-            ready.store.remove(table.name, "photos-000001")
-    for name in ("filtered/duplicates", "filtered/ledger"):
-        materialise_table(ready, tables[name], tables=tables)
-    assert violations(ready, ledger, None) == []
-    materialise_table(ready, subsets, tables=tables)
-    assert violations(ready, subsets, None) == []
+    assert violations(ready, subsets, None) == ["icc keeps 6 entries, its npy 12"]
 
 
 @pytest.mark.slow
@@ -325,7 +301,7 @@ def test_a_shard_whose_source_is_gone_counts_until_it_is_removed(tmp_path: Path)
     declaration.write_text(declaration.read_text().replace("options:\n", "options:\n  policies: [random]\n"))
     raw = ["raw/registered_shards", "raw/downloads", "raw/samples"]
     verdicts = ["filtered/duplicates", "filtered/random_cut", "filtered/random"]
-    tables = [*raw, *verdicts, "filtered/ledger", "filtered/overlaps", "filtered/subsets"]
+    tables = [*raw, *verdicts, "filtered/overlaps", "filtered/subsets"]
     run_pool(settings, "photos", tables=tables)
     ctx = PoolContext.open(settings, "photos")
     before = ctx.store.scan("filtered/random").collect()

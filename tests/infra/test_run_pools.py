@@ -35,8 +35,8 @@ def test_a_run_takes_the_largest_machine_of_its_stages(engine: str) -> None:
     table = load_run_pools(f"infra/{engine}/run_pools.yaml")
     assert list(table.run_pools) == ["cpu", "memory", "gpu"]
     assert table.tags_of(stages_of(run_of("raw/samples")))[RUN_POOL] == "cpu"
-    assert table.tags_of(stages_of(run_of("raw/samples", "filtered/ledger")))[RUN_POOL] == "memory"
-    assert table.tags_of(stages_of(run_of("raw/samples", "filtered/ledger", "signals/icc")))[RUN_POOL] == "gpu"
+    assert table.tags_of(stages_of(run_of("raw/samples", "filtered/subsets")))[RUN_POOL] == "memory"
+    assert table.tags_of(stages_of(run_of("raw/samples", "filtered/subsets", "signals/icc")))[RUN_POOL] == "gpu"
     assert table.tags_of(stages_of(run_of()))[RUN_POOL] == "cpu", "a job that makes no tables, such as verify"
 
 

@@ -19,7 +19,6 @@ from curation_assets.audit.index import Index, refresh_index
 from curation_assets.cli import app
 from curation_assets.cli.plan import cost_sentence, with_policy
 from curation_assets.core.settings import load_settings
-from curation_assets.core.table_names import LEDGER
 from curation_assets.defs.launch import run_pool
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of
@@ -35,9 +34,9 @@ from curation_assets.operations.planning import (
     trainings_of,
     verdict_flips,
 )
-from curation_assets.selection.judging import judge
-from curation_assets.selection.policy import Prefilter
-from curation_assets.selection.rows import ROW_KEY, PoolRows
+from curation_assets.selection.judging import judge_pool
+from curation_assets.selection.policy import Policy, Prefilter
+from curation_assets.selection.rows import ROW_KEY, Pool
 from curation_assets.sources.declaration import add_pool
 from curation_assets.stores.shard_store import MissingInputError, ShardStore
 from tests.conftest import FinishedPool
@@ -371,17 +370,21 @@ def test_a_plan_promises_what_the_run_registers(tmp_path: Path) -> None:
 def test_a_policy_that_would_rank_by_another_signal(tmp_path: Path) -> None:
     ctx = finished_photos(tmp_path)
     policy = next(one for one in policies_of(ctx) if one.name == "clip")
-    rows, facts = PoolRows.read(ctx.store), hand_facts(ctx)
-    before = judge(policy, rows).verdict
+    facts = hand_facts(ctx)
+
+    def verdicts(by: Policy) -> pl.Series:
+        return pl.concat(judge_pool(by, Pool(ctx.store)))["verdict"]
+
+    before = verdicts(policy)
     for rank_by in ("signals.clip_score", "fused.sieve_clip"):
         changed = replace(what_if(policy, rank_by=rank_by, prefilters=[Prefilter("signals.icc", 0.5)]), name="clip")
         found = plan_of(ctx, with_policy(facts, changed))
         flips = verdict_flips(ctx, found, [changed])
-        assert flips["flips"].to_list() == [int((before != judge(changed, rows).verdict).sum())] != [0]
+        assert flips["flips"].to_list() == [int((before != verdicts(changed)).sum())] != [0]
         order = found.costs["table"].to_list()
         assert order.index(rank_by.replace(".", "/")) < order.index("filtered/clip_cut") < order.index("filtered/clip")
         stale = set(found.costs.filter(pl.col("stale") > 0)["table"])
-        assert stale == {"filtered/clip_cut", "filtered/clip", "filtered/subsets", "filtered/overlaps", LEDGER}
+        assert stale == {"filtered/clip_cut", "filtered/clip", "filtered/subsets", "filtered/overlaps"}
     asked = ["plan", "photos", "--refresh", "--home", str(tmp_path), "--json", "--rank-by"]
     output = json.loads(CliRunner().invoke(app, [*asked, "fused.sieve_clip", "--policy", "clip"]).stdout)
     assert {row["table"]: row["code"] for row in output["tables"]}["filtered/clip"] == len(ctx.shards())

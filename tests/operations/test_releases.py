@@ -8,39 +8,45 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import duckdb
 import numpy as np
 import polars as pl
 import pytest
 from typer.testing import CliRunner, Result
 
-from curation_assets.audit.diff import recorded_difference
-from curation_assets.audit.ledger import ledger_path, read_ledger
+from curation_assets.audit import release_ledger as release_ledger_module
+from curation_assets.audit.ledger import recorded_ledger
 from curation_assets.audit.release_diff import compare_releases
+from curation_assets.audit.release_ledger import release_ledger
 from curation_assets.cli import app
 from curation_assets.core.errors import StoreError
 from curation_assets.core.settings import load_settings
-from curation_assets.core.table_names import LEDGER, SUBSETS
+from curation_assets.core.table_names import SUBSETS
 from curation_assets.defs.launch import prepare_instance
 from curation_assets.defs.releases import partitions_name, record_releases
 from curation_assets.defs.takedown import withdraw_denied
 from curation_assets.evaluation.training_sets import _subset_file
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
-from curation_assets.numeric.identity import pack_uids, unpack_uids
+from curation_assets.numeric.identity import unpack_uids
 from curation_assets.operations import releases as releases_module
 from curation_assets.operations.releases import affected_releases, create_release, verify_release, withdraw
 from curation_assets.operations.takedown import begin_takedown, finish_takedown
 from curation_assets.outputs.exports.subset import find_subset, subset_of_release
+from curation_assets.outputs.summary.declared import Declared
+from curation_assets.outputs.summary.facts import Facts
+from curation_assets.selection import rows as pool_rows
 from curation_assets.sources.declaration import load_pool, save_pool
 from curation_assets.stores.denylist import add_to_denylist
 from curation_assets.stores.file_hash import sha256_now
 from curation_assets.stores.releases import (
-    LEDGER_FILE,
+    LEDGER_FOLDER,
     RELEASE_FILE,
     SUBSET_NPY,
     SUBSET_PARQUET,
@@ -60,7 +66,6 @@ from tests.support.lineage_pools import (
     summarise,
     write_tar,
 )
-from tests.support.little_memory import little_memory
 from tests.support.paths import REPOSITORY
 
 
@@ -85,6 +90,10 @@ def release_of(ctx: PoolContext, subset: str = "icc", name: str = "v1") -> Relea
     return create_release(ctx, tables_of(ctx), subset, name)
 
 
+def ledger_of(release: Release) -> pl.DataFrame:
+    return pl.concat(release_ledger(release).parts())
+
+
 def ids_of(release: Release) -> list[str]:
     return read_subset(release.folder / SUBSET_NPY)
 
@@ -107,7 +116,8 @@ def test_a_release_is_the_pools_subset_and_ledger_with_all_that_made_them(ctx: P
     assert folder == ctx.settings.home / "releases" / "photos" / "v1"
     assert (folder / SUBSET_NPY).read_bytes() == (subsets / "icc.npy").read_bytes()
     assert (folder / SUBSET_PARQUET).read_bytes() == (subsets / "icc.parquet").read_bytes()
-    assert (folder / LEDGER_FILE).read_bytes() == ledger_path(ctx.store, "icc").read_bytes()
+    for shard in ctx.store.partitions("filtered/icc"):
+        assert (folder / LEDGER_FOLDER / f"{shard}.parquet").samefile(ctx.store.table_path("filtered/icc", shard))
     assert release.counts == {"rows": 24, "kept": 6, "dropped": 17, "failed": 1}
     assert release.models[0]["weights_sha256"] == "ab" * 32
     manifests = [json.loads(line) for line in (folder / "manifests.jsonl").read_text().splitlines()]
@@ -115,11 +125,11 @@ def test_a_release_is_the_pools_subset_and_ledger_with_all_that_made_them(ctx: P
     for asset in ("raw/samples", "signals/icc", "filtered/icc"):
         for shard in ctx.store.partitions(asset):
             assert made[asset, shard] == ctx.store.manifest(asset, shard).content_sha256  # type: ignore[union-attr]
-    assert {("filtered/icc_cut", None), (LEDGER, None), (SUBSETS, None)} <= set(made)
+    assert {("filtered/icc_cut", None), (SUBSETS, None)} <= set(made)
     assert not any(asset == "signals/sieve" for asset, _ in made), "the policy does not rest on it"
     card = (folder / "card.md").read_text()
     assert "6 samples of 24 rows, kept by policy `icc`" in card
-    assert release.files["ledger.parquet"]["sha256"] in card
+    assert release_ledger(release).sha256 in card
     assert {path.stat().st_mode & 0o222 for path in folder.rglob("*") if path.is_file()} == {0}
     assert read_release(folder) == release
     assert verify_release(folder) == []
@@ -185,7 +195,7 @@ def test_stale_tables_are_refused_with_what_to_run(ctx: PoolContext) -> None:
 
 
 def test_a_takedown_that_is_not_applied_is_refused_with_what_to_run(ctx: PoolContext) -> None:
-    kept = unpack_uids(read_ledger(ledger_path(ctx.store, "icc")).packed)
+    kept = unpack_uids(recorded_ledger(ctx.store, "icc").subset())
     add_to_denylist(ctx.settings.home, [("uid", kept[0])])
     with pytest.raises(StoreError, match="filtered/subsets is stale"):
         release_of(ctx)
@@ -197,7 +207,9 @@ def test_a_takedown_that_is_not_applied_is_refused_with_what_to_run(ctx: PoolCon
 def test_policies_without_a_ledger_or_a_declaration_are_refused(ctx: PoolContext) -> None:
     with pytest.raises(StoreError, match="no ledger of policy 'nothing'"):
         release_of(ctx, "nothing")
-    shutil.copy(ledger_path(ctx.store, "icc"), ctx.store.folder_path(LEDGER) / "old.parquet")
+    for name in ("icc", "icc_cut"):
+        source = ctx.store.asset_path(f"filtered/{name}")
+        shutil.copytree(source, source.with_name(name.replace("icc", "old")))
     with pytest.raises(StoreError, match="no longer has a policy 'old'"):
         release_of(ctx, "old")
 
@@ -231,9 +243,9 @@ def test_a_copied_folder_alone_verifies_and_a_flip_in_any_file_is_found(ctx: Poo
 
 def test_files_more_less_or_linked_are_found(ctx: PoolContext, tmp_path: Path) -> None:
     folder = release_of(ctx).folder
-    (folder / "versions" / "more.txt").write_text("")
-    assert verify_release(folder) == ["versions/more.txt is not part of the release"]
-    (folder / "versions" / "more.txt").unlink()
+    (folder / LEDGER_FOLDER / "more.txt").write_text("")
+    assert verify_release(folder) == ["ledger/more.txt is not part of the release"]
+    (folder / LEDGER_FOLDER / "more.txt").unlink()
     shutil.move(folder / "card.md", tmp_path / "card.md")
     assert verify_release(folder) == ["card.md is missing"]
     (folder / "card.md").symlink_to(tmp_path / "card.md")
@@ -245,7 +257,7 @@ def forged(release: Release, name: str, data: bytes) -> list[str]:
     """Problems once a file is changed and its hash with it."""
     path = release.folder / name
     before = path.read_bytes()
-    path.chmod(0o644)
+    path.unlink()  # it may be a file of the pool, too
     path.write_bytes(data)
     facts = {"sha256": sha256_now(path), "bytes": len(data)}
     dataclasses.replace(release, files={**release.files, name: facts}).write()
@@ -264,21 +276,25 @@ def test_files_that_do_not_follow_from_the_ledger_are_found_although_their_hashe
         (problem,) = forged(release, name, (other.folder / name).read_bytes())
         assert problem.startswith(f"{name} does not"), problem
     policy = (release.folder / "icc.yaml").read_bytes().replace(b"0.25", b"0.26")
-    assert forged(release, "icc.yaml", policy) == ["icc.yaml is not the policy of ledger.parquet"]
+    assert forged(release, "icc.yaml", policy) == ["icc.yaml is not the policy of ledger/*.parquet"]
     (problem,) = forged(release, "manifests.jsonl", b"")
     assert "names models that manifests.jsonl does not" in problem
+    cuts = json.loads((release.folder / "cuts.json").read_text())
+    cuts["cuts"][0]["threshold"] -= 1e-9  # which no row's verdict shows
+    (problem,) = forged(release, "cuts.json", f"{json.dumps(cuts, indent=1, sort_keys=True)}\n".encode())
+    assert "another verdict or reason than recorded" in problem
 
-    ledger = read_ledger(release.ledger)
-    footer = pl.read_parquet_metadata(release.ledger)["curation_ledger"]
-    better = pl.when(pl.col("decided_by").is_not_null()).then(pl.col("signals_icc") * -1).alias("signals_icc")
-    ledger.frame.with_columns(better).write_parquet(tmp_path / "l.parquet", metadata={"curation_ledger": footer})
-    (problem,) = forged(release, LEDGER_FILE, (tmp_path / "l.parquet").read_bytes())
-    assert "another verdict, reason or rank than recorded" in problem
-    (problem,) = forged(release, LEDGER_FILE, b"no parquet")
+    name = f"{LEDGER_FOLDER}/photos-000001.parquet"
+    rows = pl.read_parquet(release.folder / name)
+    for change in (-pl.col("signals_icc"), pl.col("signals_icc") + 1e-9):
+        rows.with_columns(change.alias("signals_icc")).write_parquet(tmp_path / "l.parquet")
+        (problem,) = forged(release, name, (tmp_path / "l.parquet").read_bytes())
+        assert "another verdict or reason than recorded" in problem
+    (problem,) = forged(release, name, b"no parquet")
     assert problem.startswith("cannot be read")
 
     dataclasses.replace(release, counts={**release.counts, "rows": 25}).write()
-    assert verify_release(release.folder) == ["release.json counts other rows than ledger.parquet has"]
+    assert verify_release(release.folder) == ["release.json counts other rows than ledger/*.parquet has"]
 
 
 # -- kills
@@ -304,9 +320,10 @@ def killed_at(number: int, monkeypatch: pytest.MonkeyPatch, *names: str) -> None
         monkeypatch.setattr(releases_module, name, counted(getattr(releases_module, name)))
     monkeypatch.setattr(Release, "write", counted(Release.write))
     monkeypatch.setattr(releases_module.shutil, "copyfile", counted(shutil.copyfile))
+    monkeypatch.setattr(release_ledger_module, "share", counted(release_ledger_module.share))
 
 
-WRITES = ("write_purged", "write_sorted_subset", "write_text_atomically", "verify_release")
+WRITES = ("write_release_ledger", "write_sorted_subset", "write_text_atomically", "verify_release")
 
 
 def test_a_creation_that_ends_at_any_step_leaves_nothing(ctx: PoolContext) -> None:
@@ -366,7 +383,8 @@ def test_the_difference_that_a_pools_growth_makes(ctx: PoolContext) -> None:
     assert old < new
     difference = compare_releases(before, after, ctx.store)
     for part in (1, 5):
-        with little_memory(part):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(pool_rows, "ROWS_AT_ONCE", part)
             assert compare_releases(before, after, ctx.store).to_dict() == difference.to_dict()
     assert (difference.overlap.both, difference.overlap.only_left) == (len(old), 0)
     assert difference.reasons.rows() == [("in", "not_in_pool", len(new - old))]
@@ -390,19 +408,14 @@ def test_the_difference_that_a_pools_growth_makes(ctx: PoolContext) -> None:
 def test_the_difference_of_two_policies_is_that_of_their_ledgers(ctx: PoolContext) -> None:
     left, right = release_of(ctx), release_of(ctx, "clip", "clip-1")
     difference = compare_releases(left, right, ctx.store, examples=2)
-    with little_memory(3):
-        assert compare_releases(left, right, ctx.store, examples=2).to_dict() == difference.to_dict()
-    recorded = recorded_difference(ledger_path(ctx.store, "icc"), ledger_path(ctx.store, "clip"), ctx.store).overlap
+    mine, other = set(ids_of(left)), set(ids_of(right))
     overlap = difference.overlap
-    assert (overlap.left, overlap.right, overlap.both) == (recorded.left, recorded.right, recorded.both)
+    assert (overlap.left, overlap.right, overlap.both) == (len(mine), len(other), len(mine & other))
     counted: dict[tuple[str, str], int] = {}
-    for change, mine, other in (("in", right, left), ("out", left, right)):
-        reasons = read_ledger(other.ledger)
-        ids = pack_uids(sorted(set(ids_of(mine)) - set(ids_of(other))))
-        for one in ids:
-            is_row = (pl.col("uid_high") == one["f0"]) & (pl.col("uid_low") == one["f1"])
-            reason = reasons.frame.filter(is_row)["reason"].cast(pl.String)[0]
-            counted[change, reason] = counted.get((change, reason), 0) + 1
+    for change, one_has, other_not in (("in", right, left), ("out", left, right)):
+        reasons = dict(ledger_of(other_not).select("sample_id", "reason").iter_rows())
+        for one in set(ids_of(one_has)) - set(ids_of(other_not)):
+            counted[change, reasons[one]] = counted.get((change, reasons[one]), 0) + 1
     assert {(change, reason): n for change, reason, n in difference.reasons.rows()} == counted
     assert {row["change"] for row in difference.models.to_dicts()} == {"in", "out"}
     json.dumps(difference.to_dict())
@@ -431,7 +444,7 @@ def test_a_takedown_withdraws_and_makes_the_next_release(ctx: PoolContext) -> No
     home = ctx.settings.home
     release, clip = release_of(ctx), release_of(ctx, "clip", "clip")
     ids = ids_of(release)
-    boundary = read_ledger(release.ledger).cut.cuts[-1].boundary_id
+    boundary = release_ledger(release).cut.cuts[-1].boundary_id
     assert boundary in ids
     dropped = next(one for one in ids_of(clip) if one not in ids)
     taken = [boundary, dropped]
@@ -519,8 +532,8 @@ def test_a_release_that_was_restored_from_a_copy_is_withdrawn_again(ctx: PoolCon
 
 def test_a_release_that_cannot_be_searched_stops_a_takedown(ctx: PoolContext) -> None:
     release = release_of(ctx)
-    release.ledger.chmod(0o644)
-    release.ledger.write_bytes(b"damaged")
+    release.ledger_paths[1].chmod(0o644)
+    release.ledger_paths[1].write_bytes(b"damaged")
     with pytest.raises(StoreError, match="release 'v1' cannot be searched"):
         withdraw(ctx.settings.home, "photos", ["0" * 32])
 
@@ -544,7 +557,7 @@ def test_exports_and_training_sets_take_a_release(ctx: PoolContext, tmp_path: Pa
     assert read_subset(out / "sample_ids.npy") == frozen
     manifest = json.loads((out / "manifest.json").read_text())
     assert manifest["subset"]["release"] == "v1"
-    assert manifest["subset"]["chosen_by"]["ledger_sha256"] == release.files[LEDGER_FILE]["sha256"]
+    assert manifest["subset"]["chosen_by"]["ledger_sha256"] == release_ledger(release).sha256
     assert "by policy `icc` (release `v1`)" in (out / "README.md").read_text()
     assert "chosen by policy icc, release v1" in (out / "croissant.json").read_text()
     assert "one of them" in curate(ctx, "export", "npy", "icc", "--release", "v1", "--out", tmp_path / "x").output
@@ -586,9 +599,9 @@ def test_dagster_shows_where_the_rows_of_a_release_come_from(ctx: PoolContext) -
     event = instance.get_latest_materialization_event(dg.AssetKey(["photos", "releases", "summary"]))
     assert event is not None
     metadata = event.asset_materialization.metadata  # type: ignore[union-attr]
-    kept = pl.read_parquet(release.ledger).filter(pl.col("verdict").cast(pl.String) == "kept")
+    kept = ledger_of(release).filter(verdict="kept")
     rows = pl.read_parquet(release.folder / "provenance.parquet").join(
-        kept.select(pl.col("shard").cast(pl.String), "source_row"), on=["shard", "source_row"], how="semi"
+        kept.select("shard", "source_row"), on=["shard", "source_row"], how="semi"
     )
     shown = {one.data["domain"]: one.data["rows"] for one in metadata["domains"].records}  # type: ignore[union-attr]
     assert shown == dict(rows["domain"].value_counts().iter_rows())
@@ -670,7 +683,7 @@ def test_a_release_has_where_its_rows_come_from_and_loses_it_with_the_sample(ctx
     release = release_of(ctx)
     rows = pl.read_parquet(release.folder / "provenance.parquet")
     stored = ctx.store.scan("raw/provenance").collect()
-    assert rows.height == pl.read_parquet(release.ledger).height == stored.height
+    assert rows.height == ledger_of(release).height == stored.height
     assert "source_url" not in rows.columns
     assert rows["domain"].to_list() == stored["domain"].to_list()
     assert release.about["sources"][0]["name"] == "photos"
@@ -690,4 +703,70 @@ def test_rows_without_provenance_do_not_verify(ctx: PoolContext) -> None:
     recorded = {"sha256": sha256_now(path), "bytes": path.stat().st_size}
     (folder / "release.json").chmod(0o644)
     dataclasses.replace(release, files={**release.files, path.name: recorded}, folder=folder).write()
-    assert verify_release(folder) == ["provenance.parquet has not the rows of ledger.parquet"]
+    assert verify_release(folder) == ["provenance.parquet has not the rows of ledger/*.parquet"]
+
+
+# -- those of a version before 0.4
+
+
+@pytest.fixture
+def before(ctx: PoolContext) -> Release:
+    """What version 0.3 made of the same pool: one ledger sorted by id, and versions/."""
+    root = ctx.settings.home / "releases" / "photos"
+    with tarfile.open(Path(__file__).with_name("release_before.tar.xz")) as tar:
+        tar.extractall(root, filter="data")
+    return read_release(root / "before")
+
+
+def test_an_old_release_verifies_and_is_the_release_of_now(ctx: PoolContext, before: Release) -> None:
+    assert verify_release(before.folder) == []
+    now = release_of(ctx)
+    for name in (SUBSET_NPY, SUBSET_PARQUET):
+        assert (before.folder / name).read_bytes() == (now.folder / name).read_bytes()
+    ordered = [ledger_of(release).sort("shard", "source_row") for release in (before, now)]
+    assert ordered[0].equals(ordered[1].select(ordered[0].columns))
+    other = release_of(ctx, "clip", "other")
+    assert compare_releases(before, now, ctx.store).reasons.is_empty()
+    for store in (ctx.store, None):
+        difference = compare_releases(other, before, store).to_dict()
+        for name in ("both", "in", "out", "reasons", "groups", "examples"):
+            assert difference[name] == compare_releases(other, now, store).to_dict()[name]
+    shown = [subset_of_release(ctx, release).sample_ids for release in (before, now)]
+    assert shown[0] == shown[1] == ids_of(now)
+    data = pl.read_parquet(before.folder / "ledger.parquet")
+    footer = pl.read_parquet_metadata(before.folder / "ledger.parquet")
+    data.with_columns(-pl.col("signals_icc")).write_parquet(before.folder.parent / "l.parquet", metadata=footer)
+    (problem,) = forged(before, "ledger.parquet", (before.folder.parent / "l.parquet").read_bytes())
+    assert "another verdict or reason than recorded" in problem
+
+
+def test_a_takedown_of_an_old_release_makes_one_of_now(ctx: PoolContext, before: Release) -> None:
+    home = ctx.settings.home
+    rows, cut = ledger_of(before), release_ledger(before).cut.cuts[-1]
+    assert cut.boundary_id is not None
+    taken = [cut.boundary_id, rows.filter(verdict="dropped")["sample_id"][3]]
+    assert [one.name for one in withdraw(home, "photos", taken)] == ["before"]
+    assert [path.name for path in before.folder.iterdir()] == [RELEASE_FILE]
+    following = find_release(home, "before.1")
+    assert verify_release(following.folder) == []
+    assert following.left_out == {"takedown": 2}
+    assert ledger_of(following).equals(rows.filter(~pl.col("sample_id").is_in(taken)))
+    assert not (following.folder / "versions").exists()
+    assert traces(home / "releases", taken) == []
+    assert [one.name for one in withdraw(home, "photos", ids_of(following)[:1])] == ["before.1"]
+    assert verify_release(find_release(home, "before.2").folder) == []
+
+
+def test_an_old_release_is_summarised_by_statements_over_its_own_file(
+    ctx: PoolContext, before: Release, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = release_of(ctx)
+    facts = [Facts(release, Declared()) for release in (before, now)]
+    for name, table in facts[0].counts.items():
+        assert table.equals(facts[1].counts[name]), name
+    for one, ledger in zip(facts, ("ledger.parquet", "ledger/*.parquet"), strict=True):
+        number = one.number("kept")
+        assert number.files == (ledger, "provenance.parquet")
+        monkeypatch.chdir(one.release.folder)
+        assert duckdb.sql(number.sql).fetchall() == [(number.value,)]
+        assert one.read_of(ledger)["made_from"][0]["shards"] == (3 if one is facts[1] else 1)

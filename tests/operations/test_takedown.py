@@ -48,7 +48,6 @@ from curation_assets.outputs.registry import ExportRecord, record_export
 from curation_assets.outputs.report.report import THUMBNAIL_PX
 from curation_assets.outputs.thumbnails import jpeg_uri
 from curation_assets.scoring.canary import CANARY_SCORES_SCHEMA, Canary, freeze_canary
-from curation_assets.selection.ranges import SORTED_ROWS
 from curation_assets.sources.declaration import add_pool, add_world_pool, load_pool, save_pool
 from curation_assets.sources.download.download import DownloadSettings, download_shard, take_down_downloads
 from curation_assets.stages.raw import takedown_sources
@@ -56,6 +55,7 @@ from curation_assets.stages.raw.takedown_sources import SourceChangedError
 from curation_assets.stores.catalog import stored_tables
 from curation_assets.stores.denylist import Denylist, _hash, add_to_denylist, normalised
 from curation_assets.stores.images import decode_image, tar_index
+from curation_assets.stores.pool_queries import SPILLED
 from curation_assets.stores.releases import list_releases
 from curation_assets.stores.saved_rows import SavedRows
 from curation_assets.stores.scrubbing import GONE
@@ -463,9 +463,9 @@ def test_what_no_table_makes_again_is_purged_too(tmp_path: Path) -> None:
     hit_shard, other_shard = "photos-000001", "photos-000002"
     for shard, rows in ((hit_shard, hit), (other_shard, other)):
         SavedRows(store.unfinished_path("teachers/vba", shard) / "abc").add(rows.select("sample_id", "caption"))
-    sorted_rows = store.root / SORTED_ROWS / "of a run that was killed"  # of a home in a bucket
-    sorted_rows.mkdir(parents=True)
-    (sorted_rows / "words.json").write_text(json.dumps([caption_of(9)]))
+    spilled = store.root / f".{SPILLED}.tmp-elsewhere-1-00000000"  # of a query of another machine, which was killed
+    spilled.mkdir()
+    (spilled / "words.json").write_text(json.dumps([caption_of(9)]))
     quote = 'it says "small" – ' + caption_of(9)
     events = tmp_path / "dagster" / "history" / "runs" / "r.db"
     events.parent.mkdir(parents=True)

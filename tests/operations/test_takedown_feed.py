@@ -131,7 +131,7 @@ def test_who_holds_a_release_and_exports_follows_the_feed_and_a_second_time_chan
     assert [verify_release(one.folder) for one in following] == [[]]
     assert read_subset(following[0].folder / "subset.npy") == left
     mine = next(one for one in list_releases(home) if one.withdrawn is None)
-    assert pl.read_parquet(following[0].ledger).equals(pl.read_parquet(mine.ledger))
+    assert pl.read_parquet(following[0].ledger_paths).equals(pl.read_parquet(mine.ledger_paths))
     for folder in folders:
         content = checked_manifest(folder)
         n = len(left)

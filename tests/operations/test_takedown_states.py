@@ -221,7 +221,7 @@ def test_a_run_goes_on_beside_a_takedown_that_cannot_end(run_home: Path, tmp_pat
     assert pending_path(home, POOL).is_file()
     said: list[str] = []
     reports = run_and_publish(settings, POOL, on_notice=said.append)
-    assert "filtered/ledger" in {report.table for report in reports}
+    assert "filtered/subsets" in {report.table for report in reports}
     (sentence,) = [one for one in said if "cannot be finished" in one]
     assert str(broken) in sentence
     assert f"`curate takedown apply --pool {POOL}`" in sentence

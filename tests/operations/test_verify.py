@@ -76,11 +76,11 @@ def test_a_writer_stopped_between_table_and_copy_is_no_damage(ctx: PoolContext) 
 @pytest.mark.slow
 def test_a_link_that_a_killed_write_left_is_no_damage_and_the_next_write_removes_it(ctx: PoolContext) -> None:
     """It was named as a table of its own, and a repair ended there: no table has such a name."""
-    link = ctx.store.asset_path("filtered/ledger")
+    link = ctx.store.asset_path("filtered/subsets")
     left = link.with_name(f".{link.name}.tmp-{host()}-{2**22 + 1}-0123abcd")  # no process has this number
     left.symlink_to(os.readlink(link))
     assert damages_of(ctx) == []
-    (ctx.store.root / "filtered" / "ledger" / "icc.parquet").write_bytes(b"not a ledger")
+    (ctx.store.root / "filtered" / "subsets" / "icc.npy").write_bytes(b"no subset")
     repaired = CliRunner().invoke(
         app, ["verify", "photos", "--repair", "--profile", "embedded", "--home", str(ctx.settings.home)]
     )

@@ -17,7 +17,7 @@ from curation_assets.outputs.report import compare as page
 from curation_assets.outputs.report.page import inlined
 from curation_assets.selection.judging import fit_cut
 from curation_assets.selection.policy import Policy
-from curation_assets.selection.rows import PoolRows
+from curation_assets.selection.rows import Pool
 from curation_assets.stores.shard_store import ShardStore
 from tests.support.directions import lower_is_better
 from tests.support.lineage_pools import finished_photos
@@ -27,6 +27,16 @@ from tests.support.random_pools import can_be_cut, policies, pools, store_pool
 @pytest.fixture(scope="module")
 def ctx(tmp_path_factory: pytest.TempPathFactory) -> PoolContext:
     return finished_photos(tmp_path_factory.mktemp("home"), shards=5)
+
+
+def with_texts(samples: pl.DataFrame) -> pl.DataFrame:
+    nothing = pl.lit(None, pl.String)
+    return samples.with_columns(
+        pl.format("http://h{}.example/x", pl.col("source_row") % 2).alias("url"),
+        pl.lit("one two three").alias("caption"),
+        nothing.alias("tar"),
+        nothing.alias("member"),
+    )
 
 
 @pytest.mark.slow
@@ -45,17 +55,13 @@ def test_any_pool_and_policies_give_the_numbers_of_a_difference(
     """Overlaps, shifts and what is nearest to a cut, as `curate diff` has them: as the policies are, and at a share."""
     samples, tables = pool
     store = ShardStore(tmp_path_factory.mktemp("store"))
-    texts = samples.with_columns(
-        pl.format("http://h{}.example/x", pl.col("source_row") % 2).alias("url"),
-        pl.lit("one two three").alias("caption"),
-    )
-    store_pool(store, texts, tables)
+    store_pool(store, with_texts(samples), tables)
     with lower_is_better(*lower):
-        rows = PoolRows.read(store)
-        first = PoolRows.read(store, store.partitions("raw/samples")[:1])
+        rows = Pool(store)
+        first = Pool(store, shards=tuple(store.partitions("raw/samples")[:1]))
         frozen = (policy for policy in (left, right) if is_frozen and can_be_cut(policy, first))
         cuts = {policy.name: fit_cut(policy, first) for policy in frozen}
-        found = page.compare_data(rows, [left, right], cuts)
+        found = page.compare_data(store, page.kept_rows(store, [left, right]), [left, right], cuts)
         json.dumps(found, allow_nan=False)
         share = page.STEPS[place]
         step = found["steps"][place]
@@ -69,7 +75,7 @@ def test_any_pool_and_policies_give_the_numbers_of_a_difference(
             judged_side(rows, one, cuts.get(before.name) if share is None else None)
             for one, before in zip(changed, (left, right), strict=True)
         ]
-        expected = Comparison(store, *sides, lambda: rows).whole()
+        expected = Comparison(store, sides[0], sides[1], rows).whole()
     overlap = expected.overlap
     assert [step["sides"][name]["kept"] for name in ("left", "right")] == [overlap.left, overlap.right]
     assert step["pairs"]["left|right"] == [overlap.both, overlap.iou, overlap.chance_iou(expected.judged)]
@@ -88,8 +94,8 @@ def test_any_pool_and_policies_give_the_numbers_of_a_difference(
 
 
 def test_the_page_counts_what_the_subsets_hold(ctx: PoolContext) -> None:
-    rows, known = PoolRows.read(ctx.store), policies_of(ctx)
-    found = page.compare_data(rows, known, cuts_in_force(ctx.store, known))
+    known = policies_of(ctx)
+    found = page.compare_data(ctx.store, page.kept_rows(ctx.store, known), known, cuts_in_force(ctx.store, known))
     for policy in known:
         verdicts = ctx.store.scan(f"filtered/{policy.name}").collect()["verdict"]
         assert found["steps"][0]["sides"][policy.name]["kept"] == (verdicts == "kept").sum()
@@ -108,10 +114,10 @@ def test_the_page_counts_a_repeated_sample_once(
     samples, _ = pool
     kept = samples.filter(pl.col("status") == "kept")
     store = ShardStore(tmp_path_factory.mktemp("store"))
-    store_pool(store, samples, {})
+    store_pool(store, with_texts(samples), {})
     repeats = kept.sort("shard", "source_row").filter(~pl.col("sample_id").is_first_distinct())
     store.write(DUPLICATES, repeats.select("sample_id", "shard", "source_row"), code_version="1")
-    assert page._kept_count(store) == PoolRows.read(store).is_kept.sum() == kept["sample_id"].n_unique()
+    assert page._kept_count(store) == page.kept_rows(store, []).height == kept["sample_id"].n_unique()
 
 
 def test_captions_cannot_end_the_script_and_large_pools_say_what_to_do(
@@ -121,8 +127,8 @@ def test_captions_cannot_end_the_script_and_large_pools_say_what_to_do(
     assert "<" not in output
     assert json.loads(output) == ["a </script> <!-- "]
     monkeypatch.setattr(page, "MAX_ROWS", 3)
-    judged = int(PoolRows.read(ctx.store).is_kept.sum())
-    monkeypatch.setattr(page, "PoolRows", None)  # no row of a large pool is read into memory
+    judged = page.kept_rows(ctx.store, []).height
+    monkeypatch.setattr(page, "kept_rows", None)  # no row of a large pool is read into memory
     page.write_compare_page(ctx, tmp_path / "compare.html")
     text = (tmp_path / "compare.html").read_text()
     assert "curate diff A B --pool photos" in text

@@ -8,6 +8,7 @@ import shutil
 import tarfile
 import threading
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,7 @@ from open_clip_train.params import parse_args as open_clip_args
 from PIL import Image
 from typer.testing import CliRunner
 
-from curation_assets.audit import ledger as ledgers
-from curation_assets.audit.ledger import ledger_path
+from curation_assets.audit.ledger import recorded_ledger, replayed, subset_of
 from curation_assets.cli import app
 from curation_assets.core.settings import Settings, load_settings
 from curation_assets.core.table_names import SAMPLES
@@ -50,7 +50,7 @@ from curation_assets.outputs.holders import EXPORT_FLAG
 from curation_assets.outputs.registry import recorded_exports
 from curation_assets.sources.declaration import add_pool
 from curation_assets.sources.shards import register_shard
-from curation_assets.stores import external_sort, frame_file
+from curation_assets.stores import frame_file
 from curation_assets.stores.denylist import add_to_denylist
 from curation_assets.stores.frame_file import FrameFile
 from curation_assets.stores.images import decode_image
@@ -58,7 +58,6 @@ from curation_assets.stores.lease import PoolHeldError
 from curation_assets.stores.samples import SAMPLES_SCHEMA
 from tests.support.hostile_sources import tar_bytes
 from tests.support.id_lists import read_subset
-from tests.support.ledgers import replay
 from tests.support.lineage_pools import (
     OPTIONS,
     bring_up_to_date,
@@ -100,7 +99,8 @@ def weighted(ctx: PoolContext, path: Path) -> dict[str, int]:
 def test_npy_is_the_subset_and_what_the_ledger_replays(ctx: PoolContext, tmp_path: Path) -> None:
     path = export_npy(find_subset(ctx, "sieve_clip"), tmp_path / "out")
     assert path.read_bytes() == (ctx.store.folder_path("filtered/subsets") / "sieve_clip.npy").read_bytes()
-    assert np.array_equal(np.load(path), replay(ledger_path(ctx.store, "sieve_clip"), ctx.store))
+    kept = (part.filter(verdict="kept") for part in replayed(recorded_ledger(ctx.store, "sieve_clip")))
+    assert np.array_equal(np.load(path), subset_of(part.with_columns(multiplicity=1) for part in kept))
     content = manifest_of(tmp_path / "out")
     assert content["counts"]["asked"] == content["counts"]["written"] == len(kept_ids(ctx, "sieve_clip"))
     assert content["subset"]["chosen_by"]["policy"]["name"] == "sieve_clip"
@@ -634,9 +634,6 @@ def test_rows_on_disk_in_parts_of_three_give_the_bytes_of_rows_in_memory(
         (frame_file, "PART_ROWS", 3),
         (frame_file, "HELD_BYTES", 300),
         (exported, "PART_ROWS", 3),
-        (ledgers, "PART_ROWS", 7),
-        (external_sort.sorted_stretches, "__defaults__", (200,)),
-        (external_sort.ExternalSort.__init__, "__defaults__", (200,)),
     ):
         monkeypatch.setattr(module, name, value)
     assert len(list(find_subset(ctx, "icc").rows.parts())) == 2
@@ -648,13 +645,17 @@ def test_a_sample_that_lies_elsewhere_now_is_found_in_its_place(
 ) -> None:
     """A ledger names where each row lay; shards may have been cut anew since."""
     expected = find_subset(ctx, "icc")
-    path = ledger_path(ctx.store, "icc")
-    moved = pl.read_parquet(path).with_columns(
-        source_row=pl.when(pl.int_range(pl.len()) % 2 == 0).then("source_row").otherwise(pl.col("source_row") + 50)
-    )
-    moved = moved.with_columns(pl.col("shard").cast(pl.String).replace({"photos-000001": "photos-000077"}))
-    moved.write_parquet(tmp_path / "icc.parquet", metadata=dict(pl.read_parquet_metadata(path)))
-    monkeypatch.setattr(exported, "ledger_path", lambda *_: tmp_path / "icc.parquet")
+    ledger = recorded_ledger(ctx.store, "icc")
+
+    def moved(path: Path, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
+        is_in_place = pl.int_range(pl.len()) % 2 == 0
+        for part in ledger.read(path, columns):
+            yield part.with_columns(
+                source_row=pl.when(is_in_place).then("source_row").otherwise(pl.col("source_row") + 50),
+                shard=pl.col("shard").replace({"photos-000001": "photos-000077"}),
+            )
+
+    monkeypatch.setattr(exported, "recorded_ledger", lambda *_: replace(ledger, read=moved))
     found = find_subset(ctx, "icc")
     assert found.rows.frame().equals(expected.rows.frame())
     assert not found.missing.height

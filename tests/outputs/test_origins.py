@@ -4,7 +4,8 @@ from pathlib import Path
 
 import polars as pl
 
-from curation_assets.core.table_names import LEDGER, PROVENANCE
+from curation_assets.audit.ledger import ledger_policies
+from curation_assets.core.table_names import PROVENANCE
 from curation_assets.outputs.report import pictures
 from curation_assets.outputs.report.origins import origins_of
 from tests.support.lineage_pools import finished_photos
@@ -16,13 +17,11 @@ def test_the_section_has_what_a_count_of_the_tables_gives(tmp_path: Path) -> Non
     assert shown is not None
     groups = {group["title"]: group for group in shown["groups"]}
     rows = ctx.store.scan(PROVENANCE).collect()
-    policies = sorted(path.stem for path in ctx.store.folder_path(LEDGER).glob("*.parquet"))
+    policies = ledger_policies(ctx.store)
     kept = {}
     for name in policies:
-        ledger = pl.read_parquet(ctx.store.folder_path(LEDGER) / f"{name}.parquet")
-        place = ledger.filter(pl.col("verdict").cast(pl.String) == "kept").select(
-            pl.col("shard").cast(pl.String), "source_row"
-        )
+        ledger = ctx.store.scan(f"filtered/{name}").collect()
+        place = ledger.filter(pl.col("verdict") == "kept").select("shard", "source_row")
         kept[name] = rows.join(place, on=["shard", "source_row"], how="semi")
     languages = groups["Languages of the captions"]
     assert languages["columns"][0] == "rows of the pool"
@@ -38,12 +37,15 @@ def test_the_section_has_what_a_count_of_the_tables_gives(tmp_path: Path) -> Non
     for domain, counts in domains["rows"]:
         assert counts == [kept[name].filter(pl.col("domain") == domain).height for name in domains["columns"]]
     assert groups["Signals of owners on training and licences"]["rows"] == []
-    assert all(group["picture"].startswith("data:image/png") for group in groups.values() if group["rows"])
+    pictures = [group["picture"] for group in groups.values() if group["picture"] is not None]
+    assert pictures
+    assert all(one.startswith("data:image/png") for one in pictures)
 
 
 def test_a_pool_without_a_ledger_has_no_section(tmp_path: Path) -> None:
     ctx = finished_photos(tmp_path / "home")
-    ctx.store.remove(LEDGER)
+    for name in ledger_policies(ctx.store):
+        ctx.store.remove(f"filtered/{name}")
     assert origins_of(ctx) is None
 
 

@@ -25,7 +25,7 @@ from curation_assets.flow.graph import tables_of
 from curation_assets.flow.worth import engines_of
 from curation_assets.outputs.report import compare as compare_page
 from curation_assets.outputs.report.report import write_report
-from curation_assets.selection.rows import PoolRows
+from curation_assets.selection.rows import Pool
 from curation_assets.sources.declaration import add_pool
 from tests.conftest import FinishedPool
 from tests.support.browser import DESKTOP, PHONE, Page, open_browser
@@ -218,7 +218,6 @@ def test_the_slider_steps_through_what_was_computed(
 ) -> None:
     """The first screen has the overlap; each step its numbers, and pictures on both sides of the cuts."""
     known = {policy.name: policy for policy in policies_of(ctx)}
-    rows = PoolRows.read(ctx.store)
     page.open(f"{pages['compare']}#a=icc&b=sieve_clip", width)
     assert page.evaluate("document.querySelector('#tiles').getBoundingClientRect().top < innerHeight")
     before = _tiles(page)
@@ -226,7 +225,7 @@ def test_the_slider_steps_through_what_was_computed(
     after = _tiles(page)
     assert page.evaluate("document.querySelector('#share').textContent") == "50 %"
     halves = [what_if(known[name], fraction=0.5) for name in ("icc", "sieve_clip")]
-    expected = compare(rows, *halves)
+    expected = compare(Pool(ctx.store), *halves)
     assert before["kept by sieve_clip"] != after["kept by sieve_clip"] == str(expected.overlap.right)
     assert after["kept by both"] == str(expected.overlap.both)
     shown = page.evaluate(
@@ -287,8 +286,9 @@ def _tiles(page: Page) -> dict[str, str]:
 
 
 def test_pictures_are_bounded(ctx: PoolContext, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows, policies = PoolRows.read(ctx.store), policies_of(ctx)
-    whole, few = (compare_page.compare_data(rows, policies)["samples"] for _ in range(2))
+    policies = policies_of(ctx)
+    rows = compare_page.kept_rows(ctx.store, policies)
+    whole, few = (compare_page.compare_data(ctx.store, rows, policies)["samples"] for _ in range(2))
     compare_page._add_pictures(ctx, rows, whole)
     monkeypatch.setattr(compare_page, "MAX_PICTURE_BYTES", 5000)
     compare_page._add_pictures(ctx, rows, few)

@@ -46,7 +46,6 @@ def random_rows(rows: int = 400, seed: int = 3) -> tuple[pl.DataFrame, pl.DataFr
             **keys,
             "verdict": pl.Series(verdict, dtype=pl.Enum(["kept", "dropped", "failed"])),
             "reason": pl.Series(reason, dtype=pl.Enum(REASONS)),
-            "policy_version": pl.Series(["ab"] * rows, dtype=pl.Enum(["ab"])),
         }
     )
     words = dict.fromkeys(("kind", "value", "where"), pl.String)
@@ -224,7 +223,7 @@ def test_no_more_than_1000_domains_are_asked_of_small_companies() -> None:
     rows = 20_050  # a twentieth is 1,002.5
     keys = {"shard": ["000000"] * rows, "source_row": range(rows)}
     ledger, provenance = random_rows(10)
-    ledger = pl.DataFrame({**keys, "verdict": ["kept"] * rows, "reason": None, "policy_version": "ab"},
+    ledger = pl.DataFrame({**keys, "verdict": ["kept"] * rows, "reason": None},
                           schema_overrides={"reason": pl.String})  # fmt: skip
     provenance = pl.concat([provenance.drop("shard", "source_row").head(1)] * rows).with_columns(
         pl.Series("shard", keys["shard"]),
@@ -241,9 +240,11 @@ def test_files_give_what_frames_give_and_so_does_a_pasted_statement(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    files = (tmp_path / "ledger.parquet", tmp_path / "provenance.parquet")
-    for frame, path in zip(rows, files, strict=True):
-        frame.write_parquet(path)
+    ledger = [tmp_path / "ledger" / f"{number}.parquet" for number in range(3)]
+    for path, (_, part) in zip(ledger, rows[0].group_by("shard", maintain_order=True), strict=True):
+        part.write_parquet(path, mkdir=True)
+    files = (ledger, tmp_path / "provenance.parquet")
+    rows[1].write_parquet(files[1])
     (tmp_path / "release.json").write_text(json.dumps({"about": {"sources": SOURCES}}))
     from_files = counts(*files, sources=SOURCES)
     monkeypatch.chdir(tmp_path)

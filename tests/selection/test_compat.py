@@ -11,11 +11,11 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from curation_assets.numeric.identity import pack_uids
+from curation_assets.audit.ledger import subset_of
 from curation_assets.selection.cut import cut_frame, cut_of_frame
-from curation_assets.selection.judging import fit_cut, judge, kept_rows
+from curation_assets.selection.judging import fit_cut, judge_pool
 from curation_assets.selection.policy import Policy, Prefilter, load_policy, policy_content
-from curation_assets.selection.rows import PoolRows
+from curation_assets.selection.rows import Pool
 from curation_assets.stores.shard_store import ShardStore
 from tests.support.random_pools import store_pool
 
@@ -23,7 +23,7 @@ CLIP, IMAGE_BASED, BASIC = "signals.clip_score", "signals.image_based", "signals
 HALVES = np.arange(-0.05, 0.52, 2**-6, dtype=np.float16)  # as coarse as the scores that DataComp ships: many ties
 
 
-def pool_of(folder: Path, ids: list[str], columns: dict[str, np.ndarray]) -> PoolRows:
+def pool_of(folder: Path, ids: list[str], columns: dict[str, np.ndarray]) -> Pool:
     """A pool of one shard; NaN is a sample without a value."""
     samples = pl.DataFrame(
         {
@@ -41,7 +41,7 @@ def pool_of(folder: Path, ids: list[str], columns: dict[str, np.ndarray]) -> Poo
         )
     store = ShardStore(folder)
     store_pool(store, samples, tables)
-    return PoolRows.read(store)
+    return Pool(store)
 
 
 def npy_of(uids: list[str]) -> bytes:
@@ -57,9 +57,16 @@ def reference_threshold(scores: np.ndarray, fraction: float) -> np.float64:
     return np.float64(np.sort(scores)[::-1][int(len(scores) * fraction)])
 
 
-def kept_npy(policy: Policy, rows: PoolRows) -> bytes:
+def is_kept(policy: Policy, pool: Pool) -> list[bool]:
+    """Of every row, by the cut as it is stored."""
+    cut = cut_of_frame(cut_frame(fit_cut(policy, pool)))
+    return (pl.concat(judge_pool(policy, pool, cut))["verdict"] == "kept").to_list()
+
+
+def kept_npy(policy: Policy, pool: Pool) -> bytes:
     buffer = io.BytesIO()
-    np.save(buffer, pack_uids(rows.sample_ids.filter(pl.Series(kept_rows(policy, rows))).to_list()))
+    kept = (part.filter(pl.col("verdict") == "kept") for part in judge_pool(policy, pool))
+    np.save(buffer, subset_of(part.with_columns(multiplicity=pl.lit(1)) for part in kept))
     return buffer.getvalue()
 
 
@@ -103,8 +110,7 @@ def test_intersections_are_those_of_the_reference(
     for policy, expected in cases:
         chosen = [uid for uid, is_chosen in zip(ids, expected, strict=True) if is_chosen]
         assert kept_npy(policy, rows) == npy_of(chosen)
-        judged = judge(policy, rows, cut_of_frame(cut_frame(fit_cut(policy, rows))))  # the cut as stored
-        assert judged.is_kept.tolist() == kept_rows(policy, rows).tolist()
+        assert is_kept(policy, rows) == expected.tolist()
 
 
 def test_the_bytes_of_one_subset(tmp_path: Path) -> None:
@@ -125,9 +131,16 @@ def test_samples_without_a_value_fail_and_do_not_count(tmp_path: Path) -> None:
     ids = [f"{number:032x}" for number in range(6)]
     clip = np.array([0.1, 0.2, 0.3, 0.4, np.nan, np.nan])
     policy = Policy("p", CLIP, fraction=0.5, prefilters=(Prefilter(BASIC, threshold=1),), semantics="compat")
-    judged = judge(policy, pool_of(tmp_path, ids, {CLIP: clip, BASIC: np.array([1.0, 1, 0, 0, 1, 0])}))
-    assert judged.cut.cuts[1].threshold == 0.2  # int(4 · .5) = 2 of .4, .3, .2, .1
-    assert judged.frame()["verdict"].to_list() == ["dropped", "kept", "dropped", "dropped", "failed", "dropped"]
+    pool = pool_of(tmp_path, ids, {CLIP: clip, BASIC: np.array([1.0, 1, 0, 0, 1, 0])})
+    assert fit_cut(policy, pool).cuts[1].threshold == 0.2  # int(4 · .5) = 2 of .4, .3, .2, .1
+    assert pl.concat(judge_pool(policy, pool))["verdict"].to_list() == [
+        "dropped",
+        "kept",
+        "dropped",
+        "dropped",
+        "failed",
+        "dropped",
+    ]
 
 
 def test_exact_prefilters_count_otherwise(tmp_path: Path) -> None:
@@ -136,9 +149,9 @@ def test_exact_prefilters_count_otherwise(tmp_path: Path) -> None:
     columns = {CLIP: np.array([0.1, 0.2, 0.3, 0.4]), BASIC: np.array([1.0, 1, 0, 0])}
     rows = pool_of(tmp_path, ids, columns)
     kept = {
-        semantics: kept_rows(
+        semantics: is_kept(
             Policy("p", CLIP, fraction=0.5, prefilters=(Prefilter(BASIC, threshold=1),), semantics=semantics), rows
-        ).tolist()
+        )
         for semantics in ("exact", "compat")
     }
     assert kept == {"exact": [True, True, False, False], "compat": [False, True, False, False]}

@@ -6,16 +6,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pytest
 import yaml
 from hypothesis import given, settings
 
-from curation_assets.audit.diff import Comparison, compare, iou_at, judged_side, recorded_side, what_if
-from curation_assets.audit.ledger import ledger_path, read_ledger, write_ledger
-from curation_assets.audit.purge import write_purged
-from curation_assets.audit.versions import VersionBook
+from curation_assets.audit.diff import Comparison, compare, iou_at, judged_side, what_if
+from curation_assets.audit.ledger import recorded_ledger
 from curation_assets.audit.why import explain, sentence
 from curation_assets.core.progress import Silent
 from curation_assets.core.settings import load_settings
@@ -29,10 +26,10 @@ from curation_assets.outputs.exports.formats import get_format
 from curation_assets.outputs.exports.subset import find_subset
 from curation_assets.outputs.report.report import GALLERY_SIZE, _ranked
 from curation_assets.selection.cut import PolicyCut, cut_frame, cut_of_frame
-from curation_assets.selection.judging import judge, kept_rows
+from curation_assets.selection.judging import fit_cut, judge_pool
 from curation_assets.selection.kinds.votes import Voter
 from curation_assets.selection.policy import Policy, Prefilter, load_policies
-from curation_assets.selection.rows import PoolRows
+from curation_assets.selection.rows import Pool
 from curation_assets.sources.declaration import add_pool
 from curation_assets.stages.fused.duplicates import _duplicates
 from curation_assets.stores.shard_store import ShardStore
@@ -68,7 +65,7 @@ def mirrored_cut(cut: PolicyCut, policy: Policy) -> PolicyCut:
 def test_judging_lower_values_is_judging_their_negatives(
     tmp_path_factory: pytest.TempPathFactory, pool: tuple[pl.DataFrame, Tables], policy: Policy
 ) -> None:
-    """Every kind of policy, cut now or before: verdicts, ranks, margins and ledgers; values stay in their unit."""
+    """Every kind of policy: verdicts, margins, quantiles; values stay in their unit."""
     samples, tables = pool
     negated = {
         reference: table.with_columns(-pl.col("value")) if reference in REFERENCES else table
@@ -78,34 +75,22 @@ def test_judging_lower_values_is_judging_their_negatives(
     store_pool(here, samples, tables)
     store_pool(there, samples, negated)
     mirrored = mirrored_policy(policy)
-    other = PoolRows.read(there)
+    other = Pool(there)
     if not can_be_cut(mirrored, other):
         return
-    expected, nearest_there = judge(mirrored, other), judged_side(other, mirrored).nearest["sample_id"].to_list()
-    ranks, margins = expected.rank.tolist(), expected.margin  # read before directions change
+    expected, cut = pl.concat(judge_pool(mirrored, other)), fit_cut(mirrored, other)
+    compared = ["sample_id", "decided_by", "margin", "verdict", "reason"]
     with lower_is_better(*LOWER):
-        rows = PoolRows.read(here)
-        judged = judge(policy, rows)
-        again = judge(policy, rows, cut_of_frame(cut_frame(judged.cut)))
-        for found in (judged, again):
-            assert found.verdict.tolist() == expected.verdict.tolist()
-            assert found.rank.tolist() == ranks
-            np.testing.assert_array_equal(found.margin, margins)
-        assert kept_rows(policy, rows).tolist() == expected.is_kept.tolist()
-        path = here.root / "p.parquet"
-        write_ledger(rows, policy, path, VersionBook(here, "embedded"), recipes={})
-        assert unpack_uids(replay(path, here)) == unpack_uids(read_ledger(path).packed)
-        removed = set(samples["sample_id"].sort()[:2])
-        purged = here.root / "purged.parquet"
-        write_purged(path, purged, removed)
-        assert set(unpack_uids(replay(purged, here))) == set(unpack_uids(read_ledger(path).packed)) - removed
-        nearest = [side.nearest["sample_id"].to_list() for side in (judged_side(rows, policy), recorded_side(path))]
-        assert nearest[0] == nearest[1]
-    assert nearest[0] == nearest_there
-    turned = mirrored_cut(judged.cut, mirrored)
+        found = fit_cut(policy, Pool(here))
+        again = cut_of_frame(cut_frame(found))
+        assert pl.concat(judge_pool(policy, Pool(here), again)).select(compared).equals(expected.select(compared))
+    turned = mirrored_cut(found, mirrored)
     assert [(one.threshold, one.boundary_id, one.kept) for one in turned.cuts] == [
-        (one.threshold, one.boundary_id, one.kept) for one in expected.cut.cuts
+        (one.threshold, one.boundary_id, one.kept) for one in cut.cuts
     ]
+    for one, other_way in zip(found.cuts, cut.cuts, strict=True):
+        sign = -1 if one.rank_by in REFERENCES else 1
+        assert [sign * value for value in one.quantiles] == list(other_way.quantiles), "from the worst"
 
 
 def test_no_shipped_method_is_of_direction_lower_and_none_is_turned_round() -> None:
@@ -180,7 +165,7 @@ def ctx(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PoolContext]:
             }
             content["prefilters"] = [{"rank_by": one.rank_by, "threshold": one.threshold} for one in policy.prefilters]
             (folder / f"{policy.name}.yaml").write_text(yaml.safe_dump(content))
-        run_with_upstream(ctx, "filtered/ledger", "filtered/subsets")
+        run_with_upstream(ctx, "filtered/subsets")
         yield ctx
 
 
@@ -227,7 +212,7 @@ def test_verdicts_are_in_the_unit_of_the_method(ctx: PoolContext) -> None:
     assert shown["value"].to_list() == verdicts["value"].to_list()[:GALLERY_SIZE], "galleries begin with the best"
     (answer,) = explain(ctx.settings, verdicts["sample_id"][0])
     half = next(one for one in answer["policies"] if one["policy"] == "half")
-    assert sentence(half).startswith("kept: signals.sieve 0, cut at 0.45, margin +0.45; rank 1 of 20")
+    assert sentence(half).startswith("kept: signals.sieve 0, cut at 0.45, margin +0.45; better than 95.0% of those")
 
 
 def test_a_recipe_in_sql_gets_a_score_of_which_higher_is_better(ctx: PoolContext) -> None:
@@ -236,29 +221,30 @@ def test_a_recipe_in_sql_gets_a_score_of_which_higher_is_better(ctx: PoolContext
 
 
 def test_what_ifs_and_differences_follow_it(ctx: PoolContext) -> None:
-    rows = PoolRows.read(ctx.store)
+    pool = Pool(ctx.store)
     half, quarter = OWN[0], replace(OWN[0], name="quarter", fraction=0.25)
-    fewer = what_if(half, fraction=0.1)
-    assert kept_rows(fewer, rows).sum() == 2
-    assert rows.signal("signals.sieve").values[kept_rows(fewer, rows)].max() == 0.05
-    assert rows.signal("signals.sieve").values[kept_rows(what_if(half, threshold=0.2), rows)].max() == 0.2
-    found = compare(rows, half, fewer)
+
+    def kept(policy: Policy) -> list[float]:
+        return pl.concat(judge_pool(policy, pool)).filter(pl.col("verdict") == "kept")["value"].sort().to_list()
+
+    assert kept(what_if(half, fraction=0.1)) == [0, 0.05]
+    assert max(kept(what_if(half, threshold=0.2))) == 0.2
+    found = compare(pool, half, what_if(half, fraction=0.1))
     assert found.overlap.both == 2
     nearest = found.nearest.filter(pl.col("policy") == "half")
     assert nearest["value"].to_list() == [number / COUNT for number in range(10, 20)]
     assert nearest["margin"].max() < 0
-    assert iou_at(rows, half, quarter, [0.5])["iou"].item() == 1
+    assert iou_at(pool, half, quarter, [0.5])["iou"].item() == 1
     second = next(policy for policy in OWN if policy.name == "second")
-    side = judged_side(rows, second)
-    left = Comparison(ctx.store, side, side, lambda: rows).whole().leave_one_out
+    side = judged_side(pool, second)
+    left = Comparison(ctx.store, side, side, pool).whole().leave_one_out
     without_ranking = left.filter(pl.col("without") == "signals.clip_score")
     assert without_ranking["kept"].item() == 5, "the prefilter's signal ranks instead: 0 to 4"
 
 
 def test_ledgers_replay_and_exports_publish_the_direction(ctx: PoolContext, tmp_path: Path) -> None:
     for policy in OWN:
-        path = ledger_path(ctx.store, policy.name)
-        ids = set(unpack_uids(replay(path, ctx.store)))
+        ids = set(unpack_uids(replay(recorded_ledger(ctx.store, policy.name))))
         verdicts = ctx.store.scan(f"filtered/{policy.name}").filter(pl.col("verdict") == "kept").collect()
         assert ids == set(verdicts["sample_id"]), policy.name
     get_format("hf").write(find_subset(ctx, "half"), tmp_path / "out")

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from PIL import Image
 
-from curation_assets.audit.ledger import ledger_path, read_ledger
+from curation_assets.audit.ledger import recorded_ledger
 from curation_assets.audit.why import explain, sentence
 from curation_assets.core.settings import Settings, load_settings
 from curation_assets.flow.conservation import violations
@@ -94,7 +94,7 @@ def pool(settings: Settings, source: Path, tmp_path_factory: pytest.TempPathFact
 
 def run(settings: Settings) -> PoolContext:
     ctx = PoolContext.open(settings, "scenes")
-    run_with_upstream(ctx, *(f"filtered/{name}" for name in POLICIES), "filtered/subsets", "filtered/ledger")
+    run_with_upstream(ctx, *(f"filtered/{name}" for name in POLICIES), "filtered/subsets")
     return ctx
 
 
@@ -109,10 +109,10 @@ def test_every_row_ends_somewhere_and_ledgers_replay(pool: PoolContext) -> None:
     for name in POLICIES:
         for shard in pool.shards():
             assert violations(pool, tables[f"filtered/{name}"], shard) == []
-        path = ledger_path(pool.store, name)
+        ledger = recorded_ledger(pool.store, name)
         npy = np.load(pool.store.folder_path("filtered/subsets") / f"{name}.npy")
-        np.testing.assert_array_equal(replay(path, pool.store), npy)
-        np.testing.assert_array_equal(read_ledger(path).packed, npy)
+        np.testing.assert_array_equal(replay(ledger), npy)
+        np.testing.assert_array_equal(ledger.subset(), npy)
         assert len(npy) > 0
 
 
@@ -348,7 +348,7 @@ def test_a_late_shard_moves_nobody(pool: PoolContext, settings: Settings, source
         for name in POLICIES:
             now = ctx.store.scan(f"filtered/{name}").filter(pl.col("shard") != "scenes-000002").collect()
             assert now.equals(verdicts[name]), name
-            replay(ledger_path(ctx.store, name), ctx.store)
+            replay(recorded_ledger(ctx.store, name))
     finally:
         late.unlink()
 

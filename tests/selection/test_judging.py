@@ -5,7 +5,6 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given, settings
@@ -14,9 +13,9 @@ from hypothesis import strategies as st
 from curation_assets.audit.diff import save_policy
 from curation_assets.core.errors import StoreError
 from curation_assets.selection.cut import Cut, PolicyCut, cut_frame, cut_of_frame
-from curation_assets.selection.judging import VERDICT_SCHEMA, Judged, fit_cut, judge, kept_rows
+from curation_assets.selection.judging import VERDICT_SCHEMA, fit_cut, judge_pool
 from curation_assets.selection.policy import Policy, Prefilter, load_policies, load_policy
-from curation_assets.selection.rows import PoolRows, stored_order
+from curation_assets.selection.rows import Pool, Rows
 from curation_assets.stores.shard_store import ShardStore
 from tests.support.random_pools import Tables, can_be_cut, policies, pools, store_duplicates, store_pool
 from tests.support.slow_judge import NothingToCutError, SlowlyJudged, slow_judge
@@ -25,15 +24,16 @@ POLICIES = load_policies()
 TENTHS: list[float | None] = [i / 10 for i in range(1, 11)]
 
 
-def assert_same(judged: Judged, slow: SlowlyJudged) -> None:
-    """Verdicts, reasons, values, ranks and thresholds, in the order of raw/samples; types and nulls included."""
-    frame = judged.frame()
+def assert_same(frame: pl.DataFrame, slow: SlowlyJudged) -> None:
+    """Verdicts, reasons, values and thresholds, in the order of raw/samples; types and nulls included."""
     assert frame.schema == VERDICT_SCHEMA
     assert not any(frame[name].is_nan().any() for name in ("value", "threshold", "margin"))
-    ranks = judged.rank[judged.rows.stored_order]
-    verdicts = frame.with_columns(rank=pl.Series(ranks, dtype=pl.Int64)).to_dicts()
-    expected = [row | {"rank": row["rank"] or 0} for row in slow.verdicts]
-    assert verdicts == expected
+    assert frame.to_dicts() == [{name: row[name] for name in VERDICT_SCHEMA} for row in slow.verdicts]
+
+
+def verdicts(policy: Policy, pool: Rows, cut: PolicyCut | None = None) -> pl.DataFrame:
+    """Of all rows."""
+    return pl.concat(judge_pool(policy, pool, cut))
 
 
 def shard_by_shard(samples: pl.DataFrame) -> pl.DataFrame:
@@ -50,21 +50,16 @@ def test_judging_arrays_equals_judging_row_by_row(
     samples = shard_by_shard(samples.sample(fraction=1.0, shuffle=True, seed=seed))  # rows in any order in their shard
     store = ShardStore(tmp_path_factory.mktemp("store"))
     store_pool(store, samples, tables)
-    rows = PoolRows.read(store)
+    rows = Pool(store)
     try:
         slow = slow_judge(policy, samples, tables)
     except NothingToCutError:
-        for fitted in (judge, fit_cut, kept_rows):
-            with pytest.raises(ValueError, match="no sample has a value"):
-                fitted(policy, rows)
+        with pytest.raises(ValueError, match="no sample has a value"):
+            fit_cut(policy, rows)
         return
-    judged = judge(policy, rows)
-    assert_same(judged, slow)
-    assert judged.cut.cuts == slow.cuts
-    assert fit_cut(policy, rows) == judged.cut
-    assert judged.counts == tuple((cut.candidates, cut.valued, cut.kept) for cut in slow.cuts)
-    assert rows.sample_ids.filter(pl.Series(judged.is_kept)).to_list() == slow.kept
-    assert kept_rows(policy, rows).tolist() == judged.is_kept.tolist()
+    cut = fit_cut(policy, rows)
+    assert cut.cuts == slow.cuts
+    assert_same(verdicts(policy, rows), slow)
 
 
 @pytest.mark.slow
@@ -85,14 +80,14 @@ def test_a_frozen_cut_judges_shards_that_came_later(
         cuts = slow_judge(policy, first, tables).cuts
     except NothingToCutError:
         return
-    cut = fit_cut(policy, PoolRows.read(store, shards[:early]))
+    cut = fit_cut(policy, Pool(store, shards=tuple(shards[:early])))
     assert cut.cuts == cuts
     assert PolicyCut.from_dict(cut.to_dict()) == cut_of_frame(cut_frame(cut)) == cut
     slow = slow_judge(policy, samples, tables, cuts)
-    assert_same(judge(policy, PoolRows.read(store), cut), slow)
-    together = judge(policy, PoolRows.read(store, shards[-2:]), cut).frame()
+    assert_same(verdicts(policy, Pool(store), cut), slow)
+    together = verdicts(policy, Pool(store, shards=tuple(shards[-2:])), cut)
     for shard in shards:
-        frame = judge(policy, PoolRows.read(store, [shard]), cut).frame()
+        frame = verdicts(policy, Pool(store, shards=(shard,)), cut)
         expected = [row for row in slow.verdicts if row["shard"] == shard]
         assert frame.to_dicts() == [{name: row[name] for name in VERDICT_SCHEMA} for row in expected]
         if shard in shards[-2:]:
@@ -110,12 +105,11 @@ def test_the_order_of_rows_is_irrelevant(
     for ordered in (samples, samples.sample(fraction=1.0, shuffle=True, seed=seed)):
         store = ShardStore(tmp_path_factory.mktemp("store"))
         store_pool(store, ordered, tables)
-        rows = PoolRows.read(store)
+        rows = Pool(store)
         if not can_be_cut(policy, rows):
             return
-        judged = judge(policy, rows)
-        frames.append(judged.frame().sort("shard", "source_row"))
-        cuts.append(judged.cut)
+        cuts.append(fit_cut(policy, rows))
+        frames.append(verdicts(policy, Pool(store), cuts[-1]).sort("shard", "source_row"))
     assert frames[0].equals(frames[1])
     assert cuts[0] == cuts[1]
 
@@ -125,7 +119,7 @@ def test_the_order_of_rows_is_irrelevant(
 
 def pool_of(
     folder: Path, values: Mapping[str, list[float | None]], status: list[str] | None = None, shards: int = 2
-) -> PoolRows:
+) -> Pool:
     """A stored pool of as many samples as values; `values` by reference."""
     n = len(next(iter(values.values())))
     status = status or ["kept"] * n
@@ -148,28 +142,28 @@ def pool_of(
     }
     store = ShardStore(folder)
     store_pool(store, samples, tables)
-    return PoolRows.read(store)
+    return Pool(store)
 
 
 def test_a_simple_cut(tmp_path: Path) -> None:
-    judged = judge(Policy(name="p", rank_by="signals.icc", fraction=0.2), pool_of(tmp_path, {"signals.icc": TENTHS}))
-    frame = judged.frame()
+    policy, pool = Policy(name="p", rank_by="signals.icc", fraction=0.2), pool_of(tmp_path, {"signals.icc": TENTHS})
+    frame, cut = verdicts(policy, pool), fit_cut(policy, pool)
     assert list(frame.columns) == list(VERDICT_SCHEMA)
     assert frame["source_row"].to_list() == list(range(10))
     assert frame["verdict"].to_list() == ["dropped"] * 8 + ["kept"] * 2
-    assert judged.rank[judged.rows.stored_order].tolist() == list(range(10, 0, -1))
     assert frame["margin"].to_list() == pytest.approx([value - 0.9 for value in TENTHS if value])
     assert frame["reason"].to_list() == ["below_cut:signals.icc"] * 8 + [None] * 2
-    assert (judged.cut.cuts[-1].kept, judged.cut.threshold, judged.cut.pool_size) == (2, 0.9, 10)
+    assert (cut.cuts[-1].kept, cut.threshold, cut.pool_size) == (2, 0.9, 10)
 
 
 def test_ties_go_by_sample_id(tmp_path: Path) -> None:
     """Ids of rows 0–3: 0, 7919, 5831, 3743."""
     rows = pool_of(tmp_path, {"signals.icc": [0.5, 0.5, 0.5, 0.5]})
-    judged = judge(Policy(name="p", rank_by="signals.icc", count=2), rows)
-    assert judged.frame()["verdict"].to_list() == ["kept", "dropped", "dropped", "kept"]
-    assert judged.cut.cuts[0].boundary_id == f"{3743:032x}"
-    assert judged.frame()["margin"].to_list() == [0.0] * 4
+    policy = Policy(name="p", rank_by="signals.icc", count=2)
+    frame = verdicts(policy, rows)
+    assert frame["verdict"].to_list() == ["kept", "dropped", "dropped", "kept"]
+    assert fit_cut(policy, rows).cuts[0].boundary_id == f"{3743:032x}"
+    assert frame["margin"].to_list() == [0.0] * 4
 
 
 @pytest.mark.parametrize(("change", "is_kept"), [(-4e-8, True), (4e-8, True), (-1e-5, False)])
@@ -180,9 +174,9 @@ def test_the_row_on_which_a_cut_fell_stays_where_its_value_is_made_again(
     policy = Policy(name="p", rank_by="signals.icc", fraction=0.2)
     cut = fit_cut(policy, pool_of(tmp_path / "before", {"signals.icc": TENTHS}))
     again = pool_of(tmp_path / "after", {"signals.icc": [*TENTHS[:8], 0.9 + change, 1.0]})
-    assert judge(policy, again, cut).frame()["verdict"].to_list()[8:] == ["kept" if is_kept else "dropped", "kept"]
+    assert verdicts(policy, again, cut)["verdict"].to_list()[8:] == ["kept" if is_kept else "dropped", "kept"]
     others = pool_of(tmp_path / "others", {"signals.icc": [0.9 - 4e-8, *TENTHS[1:]]})
-    assert judge(policy, others, cut).frame()["verdict"].to_list() == ["dropped"] * 8 + ["kept"] * 2
+    assert verdicts(policy, others, cut)["verdict"].to_list() == ["dropped"] * 8 + ["kept"] * 2
 
 
 def test_compat_keeps_one_more(tmp_path: Path) -> None:
@@ -194,7 +188,7 @@ def test_compat_keeps_one_more(tmp_path: Path) -> None:
 
 def test_threshold_policy(tmp_path: Path) -> None:
     rows = pool_of(tmp_path, {"signals.clip_score": [0.29, 0.3, None, 0.31]})
-    frame = judge(Policy(name="p", rank_by="signals.clip_score", threshold=0.3), rows).frame()
+    frame = verdicts(Policy(name="p", rank_by="signals.clip_score", threshold=0.3), rows)
     assert frame["verdict"].to_list() == ["dropped", "kept", "failed", "kept"]
     assert frame["reason"][2] == "no_value:no_image"
 
@@ -203,15 +197,15 @@ def test_a_count_keeps_so_many_or_all(tmp_path: Path) -> None:
     """Rao et al.'s amalgams are the best so many pairs of a union."""
     rows = pool_of(tmp_path, {"signals.icc": TENTHS})
     for count, kept in ((3, 3), (99, 10)):
-        assert kept_rows(Policy(name="p", rank_by="signals.icc", count=count), rows).sum() == kept
+        assert (verdicts(Policy(name="p", rank_by="signals.icc", count=count), rows)["verdict"] == "kept").sum() == kept
 
 
 def test_prefilter_then_rank(tmp_path: Path) -> None:
     """Half of eight by CLIP (rows 4–7), then the best quarter of the pool (2) by ICC among those."""
     clip: list[float | None] = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8]
     icc: list[float | None] = [0.9, 0.9, 0.9, 0.9, 0.1, 0.4, None, 0.3]
-    judged = judge(POLICIES["icc_after_clip"], pool_of(tmp_path, {"signals.clip_score": clip, "signals.icc": icc}))
-    frame = judged.frame()
+    pool = pool_of(tmp_path, {"signals.clip_score": clip, "signals.icc": icc})
+    frame, cuts = verdicts(POLICIES["icc_after_clip"], pool), fit_cut(POLICIES["icc_after_clip"], pool).cuts
     assert frame["verdict"].to_list() == ["dropped"] * 5 + ["kept", "failed", "kept"]
     assert frame["reason"].to_list() == [
         *["prefilter:signals.clip_score"] * 4,
@@ -223,7 +217,7 @@ def test_prefilter_then_rank(tmp_path: Path) -> None:
     assert frame["decided_by"].to_list() == ["signals.clip_score"] * 4 + ["signals.icc"] * 4
     assert frame["value"].to_list() == [0.1, 0.2, 0.3, 0.4, 0.1, 0.4, None, 0.3]
     assert frame["threshold"].to_list() == [0.5] * 4 + [0.3] * 4
-    assert [(cut.candidates, cut.valued, cut.kept) for cut in judged.cut.cuts] == [(8, 8, 4), (4, 3, 2)]
+    assert [(cut.candidates, cut.valued, cut.kept) for cut in cuts] == [(8, 8, 4), (4, 3, 2)]
 
 
 def test_prefilters_by_threshold_intersect_with_predicates(tmp_path: Path) -> None:
@@ -235,7 +229,7 @@ def test_prefilters_by_threshold_intersect_with_predicates(tmp_path: Path) -> No
         threshold=1,
         prefilters=(Prefilter("signals.clip_score", 0.6), Prefilter("signals.b", threshold=1)),
     )
-    frame = judge(policy, rows).frame()
+    frame = verdicts(policy, rows)
     # best six are rows 4–9; b drops 8; a keeps the even ones
     assert frame["source_row"].filter(frame["verdict"] == "kept").to_list() == [4, 6]
     assert frame["reason"].to_list()[7:] == ["below_cut:signals.a", "prefilter:signals.b", "below_cut:signals.a"]
@@ -243,7 +237,7 @@ def test_prefilters_by_threshold_intersect_with_predicates(tmp_path: Path) -> No
 
 def test_what_raw_did_not_keep_keeps_its_reason(tmp_path: Path) -> None:
     rows = pool_of(tmp_path, {"signals.icc": [0.9, None, None, 0.8]}, ["kept", "dropped", "failed", "kept"])
-    frame = judge(Policy(name="p", rank_by="signals.icc", fraction=0.5), rows).frame()
+    frame = verdicts(Policy(name="p", rank_by="signals.icc", fraction=0.5), rows)
     assert frame["verdict"].to_list() == ["kept", "dropped", "failed", "dropped"]
     assert frame["reason"].to_list() == [None, "why_dropped", "why_failed", "below_cut:signals.icc"]
     assert frame["decided_by"].to_list() == ["signals.icc", None, None, "signals.icc"]
@@ -265,27 +259,27 @@ def test_a_dropped_duplicate_does_not_silence_the_kept_row(tmp_path: Path) -> No
     )
     store = ShardStore(tmp_path)
     store_pool(store, samples, {"signals.icc": signal})
-    frame = judge(Policy(name="p", rank_by="signals.icc", fraction=1), PoolRows.read(store)).frame()
+    frame = verdicts(Policy(name="p", rank_by="signals.icc", fraction=1), Pool(store))
     assert frame["verdict"].to_list() == ["dropped", "kept", "kept"]
     assert frame["value"].to_list() == [None, 0.9, 0.2]
 
 
 def test_two_values_of_one_row_are_refused(tmp_path: Path) -> None:
     rows = pool_of(tmp_path, {"signals.icc": TENTHS})
-    shard = rows.shard.words[0]
+    shard = rows.store.partitions("raw/samples")[0]
     table = rows.store.read("signals/icc", shard)
     rows.store.write("signals/icc", pl.concat([table, table.head(1)]), shard, code_version="2")
     with pytest.raises(StoreError, match=r"signals/icc has two rows for one row of raw/samples"):
-        judge(POLICIES["icc"], PoolRows.read(rows.store, [shard]))
+        verdicts(POLICIES["icc"], Pool(rows.store, shards=(shard,)))
 
 
 def test_a_frozen_cut_is_of_one_policy_and_version(tmp_path: Path) -> None:
     policy = Policy(name="p", rank_by="signals.icc", fraction=0.2)
     cut = fit_cut(policy, pool_of(tmp_path / "first", {"signals.icc": TENTHS}))
     later = pool_of(tmp_path / "later", {"signals.icc": [0.95, 0.85]})
-    assert judge(policy, later, cut).frame()["verdict"].to_list() == ["kept", "dropped"]
+    assert verdicts(policy, later, cut)["verdict"].to_list() == ["kept", "dropped"]
     with pytest.raises(ValueError, match="apply the policy anew"):
-        judge(policy.with_fraction(0.3), later, cut)
+        verdicts(policy.with_fraction(0.3), later, cut)
 
 
 def test_a_cut_that_nothing_passed_passes_nothing_later(tmp_path: Path) -> None:
@@ -293,7 +287,7 @@ def test_a_cut_that_nothing_passed_passes_nothing_later(tmp_path: Path) -> None:
     cut = fit_cut(policy, pool_of(tmp_path / "first", {"signals.icc": [None, None]}))
     assert (cut.cuts[-1].kept, cut.threshold) == (0, None)
     later = pool_of(tmp_path / "later", {"signals.icc": [0.95, math.inf]})
-    assert judge(policy, later, cut).frame()["verdict"].to_list() == ["dropped", "dropped"]
+    assert verdicts(policy, later, cut)["verdict"].to_list() == ["dropped", "dropped"]
 
 
 @pytest.mark.parametrize("threshold", [math.inf, -math.inf])
@@ -310,10 +304,10 @@ def test_infinite_thresholds_survive_every_file(tmp_path: Path, threshold: float
     cut_frame(cut).write_parquet(tmp_path / "cut.parquet")
     assert cut_of_frame(pl.read_parquet(tmp_path / "cut.parquet")) == cut
     later = pool_of(tmp_path / "later", {"signals.icc": [0.95, -math.inf, None]})
-    verdicts = ["kept", "kept", "failed"] if threshold < 0 else ["dropped", "dropped", "failed"]
+    expected = ["kept", "kept", "failed"] if threshold < 0 else ["dropped", "dropped", "failed"]
     for again in (PolicyCut.from_dict(json.loads(text)), cut_of_frame(cut_frame(cut))):
-        assert judge(policy, later, again).frame()["verdict"].to_list() == verdicts
-    frame = judge(policy, later, cut).frame()
+        assert verdicts(policy, later, again)["verdict"].to_list() == expected
+    frame = verdicts(policy, later, cut)
     assert frame["threshold"].to_list() == [threshold] * 3
     assert frame["margin"].to_list() == [None] * 3
 
@@ -345,16 +339,7 @@ def test_the_fingerprint_tells_pools_apart(tmp_path: Path) -> None:
 
 
 def test_an_empty_pool_keeps_nothing(tmp_path: Path) -> None:
-    judged = judge(POLICIES["icc"], pool_of(tmp_path, {"signals.icc": [None, None]}, ["failed", "dropped"]))
-    assert (judged.cut.cuts[-1].kept, judged.frame()["verdict"].to_list()) == (0, ["failed", "dropped"])
-    assert judged.rank.tolist() == [0, 0]
-    assert np.isnan(judged.value).all()
-
-
-@given(st.lists(st.tuples(st.integers(0, 2), st.integers(-1, 5)), unique=True, max_size=12))
-def test_where_the_rows_of_each_shard_lie(places: list[tuple[int, int]]) -> None:
-    """Rows in any order, given by shard and source row, with gaps and without."""
-    codes = np.array([code for code, _ in places], dtype=np.int8)
-    source_row = np.array([row for _, row in places], dtype=np.int32)
-    found = stored_order(codes, source_row, 3)
-    assert [places[position] for position in found.tolist()] == sorted(places)
+    pool = pool_of(tmp_path, {"signals.icc": [None, None]}, ["failed", "dropped"])
+    frame = verdicts(POLICIES["icc"], pool)
+    assert (fit_cut(POLICIES["icc"], pool).cuts[-1].kept, frame["verdict"].to_list()) == (0, ["failed", "dropped"])
+    assert frame["value"].to_list() == [None, None]

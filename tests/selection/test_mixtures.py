@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from curation_assets.audit.ledger import ledger_path, read_ledger
+from curation_assets.audit.ledger import recorded_ledger
 from curation_assets.audit.why import explain, sentence
 from curation_assets.cli import app
 from curation_assets.core.settings import load_settings
@@ -59,7 +59,7 @@ def table(n: int = 200, seed: int = 5) -> pl.DataFrame:
 
 
 def run(ctx: PoolContext) -> PoolContext:
-    run_with_upstream(ctx, *(f"filtered/{name}" for name in RECIPES), "filtered/subsets", "filtered/ledger")
+    run_with_upstream(ctx, *(f"filtered/{name}" for name in RECIPES), "filtered/subsets")
     return ctx
 
 
@@ -153,10 +153,10 @@ def test_every_row_ends_somewhere_and_ledgers_replay(pool: PoolContext) -> None:
     for name in RECIPES:
         for shard in pool.shards():
             assert violations(pool, tables_of(pool)[f"filtered/{name}"], shard) == []
-        ledger = ledger_path(pool.store, name)
+        ledger = recorded_ledger(pool.store, name)
         npy = np.load(pool.store.folder_path("filtered/subsets") / f"{name}.npy")
-        np.testing.assert_array_equal(replay(ledger, pool.store), npy)
-        assert int(read_ledger(ledger).multiplicity.sum()) == len(npy)
+        np.testing.assert_array_equal(replay(ledger), npy)
+        np.testing.assert_array_equal(ledger.subset(), npy)
 
 
 def test_reasons_are_of_the_mixture(pool: PoolContext) -> None:

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from curation_assets.numeric.identity import unit_interval_of
-from curation_assets.selection.judging import judge, kept_rows
+from curation_assets.selection.judging import judge_pool
 from curation_assets.selection.policy import RANDOM, Policy, Step
-from curation_assets.selection.rows import PoolRows
+from curation_assets.selection.rows import Pool
 from curation_assets.stores.shard_store import ShardStore
 from tests.support.directions import lower_is_better
 from tests.support.random_pools import REFERENCES, Tables, can_be_cut, policies, store_pool
@@ -141,10 +141,10 @@ def by_polars(policy: Policy, table: pl.DataFrame, lower: set[str]) -> Keys:
     return set(frame.select("shard", "source_row").rows())
 
 
-def by_numpy(is_kept: np.ndarray, rows: PoolRows) -> Keys:
+def by_numpy(policy: Policy, pool: Pool) -> Keys:
     """Rows that the package keeps."""
-    shards = rows.shard.series("shard").cast(pl.String).to_list()
-    return {(shards[at], int(rows.source_row[at])) for at in np.flatnonzero(is_kept)}
+    kept = (verdicts.filter(pl.col("verdict") == "kept") for verdicts in judge_pool(policy, pool))
+    return set(pl.concat(kept).select("shard", "source_row").rows())
 
 
 @pytest.mark.slow
@@ -158,12 +158,10 @@ def test_duckdb_polars_and_numpy_keep_the_same_rows(
     store_pool(store, samples, tables)
     names = [reference.rpartition(".")[2] for reference in LOWER] if is_turned else []
     with lower_is_better(*names):
-        rows = PoolRows.read(store)
-        if not can_be_cut(policy, rows):
+        if not can_be_cut(policy, Pool(store)):
             return
-        kept, judged = kept_rows(policy, rows), judge(policy, rows).is_kept
-    assert kept.tolist() == judged.tolist()
+        kept = by_numpy(policy, Pool(store))
     table = one_table(policy, samples, tables)
     engines: list[Callable[[Policy, pl.DataFrame, set[str]], Keys]] = [by_duckdb, by_polars]
     for engine in engines:
-        assert engine(policy, table, LOWER if is_turned else set()) == by_numpy(kept, rows), engine.__name__
+        assert engine(policy, table, LOWER if is_turned else set()) == kept, engine.__name__

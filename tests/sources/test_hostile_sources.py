@@ -17,11 +17,11 @@ from hypothesis import settings as checked_with
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from curation_assets.audit.ledger import ledger_path
+from curation_assets.audit.ledger import recorded_ledger
 from curation_assets.cli import app
 from curation_assets.flow.conservation import success_rate
 from curation_assets.scoring.files import read_captions
-from curation_assets.selection.rows import PoolRows
+from curation_assets.selection.rows import Pool
 from curation_assets.sources.kinds.webdataset import read_tar_rows, tar_notes
 from curation_assets.sources.shards import source_fingerprint
 from curation_assets.stages.raw.deliveries import pool_notes, shard_notes
@@ -192,8 +192,8 @@ def test_a_shard_without_rows_is_cut_like_others(tmp_path: Path) -> None:
     ctx = bring_up_to_date(settings)
     for name in ("raw/samples", "filtered/clip", "filtered/sieve_clip"):
         assert ctx.store.read(name, "photos-000007").is_empty()
-    assert len(PoolRows.read(ctx.store)) == 16
-    assert len(replay(ledger_path(ctx.store, "clip"), ctx.store)) == 4  # a quarter of the 14 that raw keeps
+    assert sum(part.height for part in Pool(ctx.store).parts()) == 16
+    assert len(replay(recorded_ledger(ctx.store, "clip"))) == 4  # a quarter of the 14 that raw keeps
     assert pool_notes(ctx) == ["without rows: photos-000007"]
     assert shard_notes(ctx, "photos-000007") == ["photos-000007 has no rows"]
 

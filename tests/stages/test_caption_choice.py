@@ -10,7 +10,7 @@ import pytest
 
 import curation_assets as ca
 from curation_assets.core.settings import Settings, load_settings
-from curation_assets.core.table_names import CHOSEN_CAPTION, LEDGER, PROVENANCE, SUBSETS
+from curation_assets.core.table_names import CHOSEN_CAPTION, PROVENANCE, SUBSETS
 from curation_assets.flow.conservation import violations
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
@@ -130,14 +130,13 @@ def test_a_pool_without_a_choice_says_what_to_do(settings: Settings, source: Pat
 
 def test_a_release_counts_the_chosen_captions_with_their_model(pool: PoolContext) -> None:
     run_with_upstream(pool, SUBSETS)
-    run_with_upstream(pool, LEDGER)
     run_with_upstream(pool, PROVENANCE)
     release = create_release(pool, tables_of(pool), "clip", "v1")
     written = write_summary(pool.settings.home, release, FORMS["eu-gpai"], Path("none.yaml"))
     content = json.loads((written.folder / "summary.json").read_text())
     (answer,) = (one for section in content["sections"] for one in section["answers"]
                  if one["asked"] == "Generated captions")  # fmt: skip
-    ledger = pl.read_parquet(release.ledger).with_columns(pl.col("shard", "verdict").cast(pl.String))
+    ledger = pl.read_parquet(release.ledger_paths)
     kept = ledger.filter(pl.col("verdict") == "kept").join(table(pool), on=["shard", "source_row"])
     counted = dict(kept.group_by("caption_source").len().iter_rows())
     (shown,) = answer["tables"]

@@ -126,7 +126,7 @@ def test_balanced_lengths_give_no_warning_and_tables_without_a_column_no_check(t
     assert NO_WARNINGS not in {check.name for check in checks_of(tables["standardised/labelled_scores"])}
     checks = build_definitions(ctx.settings).resolve_asset_graph().asset_check_keys
     names = {key.name for key in checks if key.asset_key == dg.AssetKey(["mine", "standardised", "length_evidence"])}
-    assert names == {"rows_conserved", "enough_succeeded", "no_warnings"}
+    assert {"rows_conserved", "enough_succeeded", "no_warnings"} <= names
 
 
 def test_the_sentence_says_which_standardisation_agrees_better() -> None:

@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.papers.text_methods import data_sets
-from curation_assets.core.table_names import SAMPLES
+from curation_assets.core.table_names import DUPLICATES, SAMPLES
 from curation_assets.evaluation.tables import _text_in_images
-from curation_assets.selection.rows import UID
 from curation_assets.stages.filtered.tables import with_policies
 from curation_assets.stores.shard_store import ShardStore
 from tests.support.verdicts import kept_ids
@@ -49,18 +48,18 @@ def pool_of(rows: list[tuple[Any, ...]], folder: Path) -> Any:
             store.write(f"signals/{name}", values, key, code_version="1")
         for policy in POLICIES:
             store.write(f"filtered/{policy}", ids.hstack([mine[policy].alias("verdict")]), key, code_version="1")
+    repeats = table.filter(~pl.col("sample_id").is_first_distinct()).select("sample_id")
+    store.write(DUPLICATES, repeats, code_version="1")
     return SimpleNamespace(store=store)
 
 
 @pytest.mark.slow
-@given(ROWS, st.sampled_from([1, 300, 1 << 20]))
+@given(ROWS)
 @settings(max_examples=25)
-def test_counts_and_values_are_those_of_lists_in_memory(rows: list[tuple[Any, ...]], run_bytes: int) -> None:
+def test_counts_and_values_are_those_of_lists_in_memory(rows: list[tuple[Any, ...]]) -> None:
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         for module in MODULES:
             patch.setattr(f"{module}.policies_of", lambda ctx: [SimpleNamespace(name=name) for name in POLICIES])
-        patch.setattr("curation_assets.stages.filtered.tables.RUN_BYTES", run_bytes)
-        patch.setattr("curation_assets.stores.external_sort.MARKS", 2)
         ctx = pool_of(rows, Path(folder))
         subsets: dict[str, list[str] | None] = {name: kept_ids(ctx, name) for name in POLICIES}
         values = ctx.store.scan("signals/relatedness").select("sample_id", "value").collect().drop_nulls("value")
@@ -80,4 +79,4 @@ def test_counts_and_values_are_those_of_lists_in_memory(rows: list[tuple[Any, ..
             assert (row["with_text_share"] is None) == (not chosen.height)
         parts = list(with_policies(ctx, "signals/relatedness", ["value"]))
         assert sum(part.height for part in parts) == len(rows)
-        assert sum(part.select(UID).n_unique() for part in parts) == len({number for number, *_ in rows})
+        assert sum(part["sample_id"].n_unique() for part in parts) == len({number for number, *_ in rows})

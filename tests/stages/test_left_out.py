@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from curation_assets.audit.ledger import ledger_path
+from curation_assets.audit.ledger import recorded_ledger
 from curation_assets.cli import app
 from curation_assets.core.settings import load_settings
 from curation_assets.flow.context import PoolContext
@@ -57,7 +57,7 @@ def test_only_rows_of_the_listed_licences_are_judged(ctx: PoolContext) -> None:
     assert [(cut["pool_size"], cut["kept"]) for cut in cuts.values()] == [(4, 2), (8, 4)]
     for name in cuts:
         npy = np.load(ctx.store.folder_path("filtered/subsets") / f"{name}.npy")
-        assert np.array_equal(replay(ledger_path(ctx.store, name), ctx.store), npy)
+        assert np.array_equal(replay(recorded_ledger(ctx.store, name)), npy)
 
 
 def test_a_policy_without_licences_does_not_rest_on_provenance(ctx: PoolContext) -> None:

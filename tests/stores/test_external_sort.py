@@ -4,7 +4,7 @@ import io
 import itertools
 import pickle
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,7 @@ from curation_assets.numeric.identity import UID_DTYPE, packed_uids, unpack_uids
 from curation_assets.stores import frame_file
 from curation_assets.stores.arrays import write_npy
 from curation_assets.stores.content_hash import frame_sha256, parts_sha256
-from curation_assets.stores.external_sort import ExternalSort, key_ranges, sorted_stretches
+from curation_assets.stores.external_sort import ExternalSort
 from curation_assets.stores.parquet import write_as_frame
 from curation_assets.stores.subsets import write_sorted_subset
 
@@ -35,6 +35,15 @@ def npy_bytes(array: np.ndarray) -> bytes:
     return file.getvalue()
 
 
+def sorted_on_disk(
+    parts: Iterable[pl.DataFrame], by: list[str], folder: Path, run_bytes: int
+) -> Iterator[pl.DataFrame]:
+    rows = ExternalSort(by, folder, run_bytes)
+    for part in parts:
+        rows.add(part)
+    return rows.stretches()
+
+
 @given(
     parts=st.lists(
         st.lists(st.tuples(st.integers(0, 5) | st.just(2**64 - 1), st.text("aé0", max_size=2)), max_size=40)
@@ -44,7 +53,7 @@ def npy_bytes(array: np.ndarray) -> bytes:
 def test_rows_sorted_on_disk_are_those_sorted_in_memory(scratch: Path, parts: list[Rows], run_bytes: int) -> None:
     schema = {"number": pl.UInt64, "text": pl.String}
     frames = [pl.DataFrame(rows, schema=schema, orient="row") for rows in parts]
-    stretches = list(sorted_stretches(iter(frames), ["number", "text"], scratch, run_bytes))
+    stretches = list(sorted_on_disk(frames, ["number", "text"], scratch, run_bytes))
     slow = pl.concat([pl.DataFrame(schema=schema), *frames]).sort("number", "text")
     assert pl.concat([pl.DataFrame(schema=schema), *stretches]).equals(slow)
     ends = [(stretch.row(-1), after.row(0)) for stretch, after in itertools.pairwise(stretches)]
@@ -52,33 +61,11 @@ def test_rows_sorted_on_disk_are_those_sorted_in_memory(scratch: Path, parts: li
     assert not list(scratch.iterdir()), "nothing is left"
 
 
-@given(
-    streams=st.lists(
-        st.tuples(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=30), st.integers(1, 9)),
-        min_size=1,
-        max_size=3,
-    )
-)
-def test_rows_of_several_streams_come_range_by_range(streams: list[tuple[list[tuple[int, int]], int]]) -> None:
-    """In parts of any size, none of a stream's rows lost, and all that agree in one range."""
-    frames = [pl.DataFrame(sorted(rows), schema=["a", "b"], orient="row").cast(pl.Int64) for rows, _ in streams]
-    parts = [
-        [frame[start : start + size] for start in range(0, max(frame.height, 1), size)]
-        for frame, (_, size) in zip(frames, streams, strict=True)
-    ]
-    ranges = list(key_ranges(parts, ["a", "b"]))
-    for frame, found in zip(frames, zip(*ranges, strict=True), strict=True):
-        assert pl.concat(found).equals(frame)
-    keys = [{key for rows in some for key in rows.rows()} for some in ranges]
-    assert all(max(first) < min(later) for first, later in itertools.combinations(filter(None, keys), 2))
-    assert len(ranges) <= sum(map(len, parts)) + 1
-
-
 def test_many_runs_give_stretches_that_are_not_much_larger(tmp_path: Path) -> None:
     numbers = np.random.default_rng(0).permutation(200_000).astype(np.uint64)
     parts = (pl.DataFrame({"number": part}) for part in np.split(numbers, 200))
     sizes = []
-    for stretch in sorted_stretches(parts, ["number"], tmp_path, run_bytes=8 * 10_000):
+    for stretch in sorted_on_disk(parts, ["number"], tmp_path, 8 * 10_000):
         assert stretch["number"].to_list() == list(range(sum(sizes), sum(sizes) + stretch.height))
         sizes.append(stretch.height)
     assert sum(sizes) == 200_000

@@ -35,7 +35,7 @@ from curation_assets.stores.columns import by_shard, coded_column, each_in_threa
 from curation_assets.stores.content_hash import frame_sha256
 from curation_assets.stores.manifest import Manifest
 from curation_assets.stores.shard_store import CorruptTableError, MissingInputError, MissingTableError, ShardStore
-from curation_assets.stores.subsets import ID_SUFFIXES, write_sorted_keys, write_sorted_subset
+from curation_assets.stores.subsets import ID_SUFFIXES, write_keys, write_sorted_subset
 from tests.support.id_lists import read_subset
 from tests.support.killing import Killed, killed_at_rename
 
@@ -514,12 +514,12 @@ def test_the_catalogue_of_a_copied_home_reads_the_copy(tmp_path: Path, monkeypat
     store = ShardStore(original / "work" / "toy")
     store.write("signals/clip_score", values(0.1), SHARD_0, code_version="1")
     store.write("fused/sieve_clip", values(0.1), code_version="1")
-    write_ledger_file(store)
+    write_verdicts(store)
     rebuild_catalog(original)
     shutil.copytree(original, copy, symlinks=True)
     for asset, shard in (("signals/clip_score", SHARD_0), ("fused/sieve_clip", None)):
         ShardStore(copy / "work" / "toy").write(asset, values(0.2), shard, code_version="1")
-    write_ledger_file(ShardStore(copy / "work" / "toy"), threshold=0.2)
+    write_verdicts(ShardStore(copy / "work" / "toy"), threshold=0.2)
 
     def read(connection: duckdb.DuckDBPyConnection, catalog: str = "") -> list[tuple[float]]:
         names = ("signals_clip_score", "fused_sieve_clip")
@@ -565,7 +565,7 @@ def test_no_character_of_a_path_is_a_pattern_or_a_column(tmp_path: Path, folder:
         store.write("signals/clip_score", values(number), SHARD_0, code_version="1")
         store.write("signals/clip_score", values(number), SHARD_1, code_version="1")
         store.write("fused/sieve_clip", values(number), code_version="1")
-        write_ledger_file(store, threshold=number)
+        write_verdicts(store, threshold=number)
     of_shards = [(SHARD_0, 0.1), (SHARD_1, 0.1)]
     assert store.read("signals/clip_score", SHARD_0)["value"].to_list() == [0.1]
     assert store.scan("signals/clip_score").select("shard", "value").collect().rows() == of_shards
@@ -608,13 +608,11 @@ def test_a_pool_may_be_called_as_any_word_of_sql(tmp_path: Path, name: str) -> N
         assert connection.sql(f"select value from {view_sql(name, 'fused/sieve_clip')}").fetchall() == [(0.1,)]
 
 
-def write_ledger_file(store: ShardStore, threshold: float = 0.1) -> None:
-    """A ledger's columns that its view names."""
-    path = store.folder_path("filtered/ledger") / "icc.parquet"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    ids = {"uid_high": [1], "uid_low": [2]}
-    schema = dict.fromkeys(ids, pl.UInt64) | {"threshold": pl.Float64}
-    pl.DataFrame(ids | {"threshold": [threshold]}, schema=schema).write_parquet(path)
+def write_verdicts(store: ShardStore, threshold: float = 0.1) -> None:
+    """A policy's cut, and its verdict table of a shard."""
+    store.write("filtered/icc_cut", values(threshold), code_version="1")
+    verdicts = pl.DataFrame({"sample_id": ["a" * 32], "threshold": [threshold]})
+    store.write("filtered/icc", verdicts, SHARD_0, code_version="1")
 
 
 def test_open_pool_names_views_by_stage(store: ShardStore) -> None:
@@ -670,7 +668,7 @@ def test_subset_files_keep_multiplicities_and_answer_bisection(tmp_path: Path) -
         assert right - left == copies
     assert read_subset(tmp_path / "kept.parquet") == sorted(wanted)
     keys = pl.DataFrame({"tar": ["000001.tar", "000001.tar", "000000.tar"], "key": ["b", "a", "c"]})
-    assert write_sorted_keys(tmp_path / "keys.txt", [keys.sort("tar", "key")]) == 3
+    assert write_keys(tmp_path / "keys.txt", [keys.sort("tar", "key")]) == 3
     assert (tmp_path / "keys.txt").read_text() == "000000.tar\tc\n000001.tar\ta\n000001.tar\tb\n"
     np.save(tmp_path / "unsorted.npy", listed[::-1])
     with pytest.raises(ValueError, match="sorted"):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from curation_assets.outputs.exports.lists import AllowList
 from curation_assets.scoring.files import read_captions
 from curation_assets.stores.hash_lists import read_hash_lists
-from curation_assets.stores.subsets import read_key_list, write_sorted_keys
+from curation_assets.stores.subsets import read_key_list, write_keys
 from curation_assets.stores.tar_samples import key_of, sample_key
 from curation_assets.stores.text_tables import escaped, read_lines, read_rows, read_table, unescaped, write_text_table
 
@@ -65,7 +65,7 @@ def test_control_characters_are_shown_not_sent(tmp_path: Path) -> None:
 
 def test_names_with_tabs_and_line_breaks_survive_an_allow_list(tmp_path: Path) -> None:
     keys = ["plain", "a\tb", "a\nb", "c\\n", "line\u2028separator", "=cmd"]
-    write_sorted_keys(tmp_path / "keys.tsv", [pl.DataFrame({"tar": ["0.tar"] * len(keys), "key": sorted(keys)})])
+    write_keys(tmp_path / "keys.tsv", [pl.DataFrame({"tar": ["0.tar"] * len(keys), "key": sorted(keys)})])
     assert set(AllowList.read(tmp_path / "keys.tsv").multiplicity["0.tar"]) == set(keys)
 
 

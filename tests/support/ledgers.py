@@ -1,13 +1,13 @@
 """A ledger judged again, whole."""
 
-from pathlib import Path
-
 import numpy as np
+import polars as pl
 
-from curation_assets.audit.ledger import replayed_parts
-from curation_assets.stores.shard_store import ShardStore
+from curation_assets.audit.ledger import Ledger, replayed, subset_of
+from curation_assets.selection.judging import multiplicity
 
 
-def replay(path: Path, store: ShardStore) -> np.ndarray:
+def replay(ledger: Ledger) -> np.ndarray:
     """The subset that the recorded values give: u8,u8, (K,) sorted."""
-    return np.concatenate([*replayed_parts(path, store)])
+    judged = (part.with_columns(multiplicity=pl.Series(multiplicity(ledger.policy, part))) for part in replayed(ledger))
+    return subset_of(judged)

@@ -5,20 +5,23 @@ from contextlib import contextmanager
 
 import pytest
 
-from curation_assets.audit import against, diff, ledger, release_diff
 from curation_assets.numeric import selection as numeric_selection
-from curation_assets.selection import part_by_part, ranges
-from curation_assets.stores import subsets
+from curation_assets.selection import judging, leave_one_out
+from curation_assets.selection import rows as pool_rows
 
 
 @contextmanager
 def little_memory(rows: int) -> Iterator[None]:
-    """Parts of so many rows, groups of a shard, buckets of two values."""
-    parts = [
-        (module, "PART_ROWS", rows) for module in (ranges, part_by_part, diff, ledger, against, release_diff, subsets)
+    """Parts of one shard or of so many rows, none of whose values are held; buckets of two values."""
+    limits = [
+        (pool_rows, "ROWS_AT_ONCE", rows),
+        (pool_rows, "HELD_ROWS", 0),
+        (judging, "HELD_VALUES", 0),
+        (judging, "SAMPLED", max(2, rows)),
+        (leave_one_out, "FITTED_ROWS", 50),
+        (numeric_selection, "SORTED_AT_ONCE", 2),
     ]
-    of_pool = [(ranges, "ROWS_IN_MEMORY", 0), (ranges, "GROUP_ROWS", 1), (ranges, "SAMPLED", 1)]
     with pytest.MonkeyPatch.context() as patch:
-        for module, name, value in (*parts, *of_pool, (numeric_selection, "SORTED_AT_ONCE", 2)):
+        for module, name, value in limits:
             patch.setattr(module, name, value)
         yield

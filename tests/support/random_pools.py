@@ -2,14 +2,13 @@
 
 from typing import Any
 
-import numpy as np
 import polars as pl
 from hypothesis import strategies as st
 
 from curation_assets.core.table_names import DUPLICATES
 from curation_assets.selection.left_out import remaining
 from curation_assets.selection.policy import Policy, Prefilter
-from curation_assets.selection.rows import PoolRows
+from curation_assets.selection.rows import Rows, Wanted
 from curation_assets.stores.shard_store import ShardStore
 from tests.support.slow_judge import mark_duplicates
 
@@ -113,9 +112,8 @@ def store_duplicates(store: ShardStore, samples: pl.DataFrame) -> None:
     store.write(DUPLICATES, marked.select("sample_id", "shard", "source_row"), code_version="1")
 
 
-def can_be_cut(policy: Policy, rows: PoolRows) -> bool:
+def can_be_cut(policy: Policy, pool: Rows) -> bool:
     """DataComp's rule needs a value at least."""
-    cut = [step for step in policy.steps if policy.semantics == "compat" and step.fraction is not None]
-    rows = remaining(policy, rows)
-    values = (rows.signal(step.rank_by, policy.seed).values[rows.is_kept] for step in cut)
-    return not any(bool(np.isnan(column).all()) for column in values)
+    cut = [step.rank_by for step in policy.steps if policy.semantics == "compat" and step.fraction is not None]
+    parts = [remaining(policy, rows).filter(pl.col("status") == "kept") for rows in pool.parts(Wanted.of(policy))]
+    return all(pl.concat(parts)[rank_by].count() > 0 for rank_by in cut)

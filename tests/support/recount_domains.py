@@ -34,7 +34,7 @@ def samples_of(tar: Path) -> list[dict[str, bytes]]:
 
 
 def main(release: Path, tars: Path, sources: set[str]) -> dict[str, list[int]]:
-    table = pq.read_table(release / "ledger.parquet", columns=["shard", "source_row", "verdict"]).to_pylist()
+    table = pq.read_table(release / "ledger", columns=["shard", "source_row", "verdict"]).to_pylist()
     kept = {(str(row["shard"]).rpartition("-")[2], row["source_row"]) for row in table if row["verdict"] == "kept"}
     found: dict[str, list[int]] = {}
     for path in sorted(tars.glob("*.tar")):

@@ -22,8 +22,8 @@ import dagster as dg
 import duckdb
 import polars as pl
 
-from curation_assets.audit.ledger import ledger_facts
 from curation_assets.cli import export as export_module
+from curation_assets.cli import refit as refit_module
 from curation_assets.cli import release as release_module
 from curation_assets.cli import retry as retry_module
 from curation_assets.cli import run as run_module
@@ -31,7 +31,6 @@ from curation_assets.cli import takedown as takedown_module
 from curation_assets.cli import verify as verify_module
 from curation_assets.core.settings import load_settings
 from curation_assets.core.stages import STAGES
-from curation_assets.core.table_names import LEDGER
 from curation_assets.defs.launch import prepare_instance
 from curation_assets.numeric.identity import sample_id_of
 from curation_assets.operations.releases import verify_release
@@ -153,7 +152,7 @@ def run(home: str, pool: str) -> None:
 
 def refit(home: str, pool: str) -> None:
     """`curate refit POOL`."""
-    run_module.run(pool, is_refit=True, home=Path(home))
+    refit_module.refit(pool, home=Path(home))
 
 
 def take_down(home: str, pool: str) -> None:
@@ -210,12 +209,12 @@ COMMANDS = {
 
 
 def damage(home: str, pool: str) -> None:
-    """Flip a bit in tables of every stage, a subset and a ledger; remove a copy of a manifest."""
+    """Flip a bit in tables of every stage and in a subset; remove a copy of a manifest."""
     root = load_settings(home, "embedded").work(pool)
     store = ShardStore(root)
     shard = store.partitions("raw/samples")[0]
     paths = [store.table_path(asset, shard) for asset in ("raw/samples", "signals/icc", "filtered/icc")]
-    paths += [store.folder_path("filtered/subsets") / "icc.npy", next(store.folder_path(LEDGER).rglob("*.parquet"))]
+    paths.append(store.folder_path("filtered/subsets") / "icc.npy")
     for path in paths:
         data = bytearray(path.read_bytes())
         data[len(data) // 2] ^= 1
@@ -258,15 +257,6 @@ def facts(home: str, pool: str) -> dict[str, Any]:
                 same |= _table_facts(store, asset, key)
     for path in sorted(path for path in root.rglob("*.npy") if _is_in_force(path)):
         same[f"bytes of {name_of(path, root)}"] = hashlib.sha256(path.read_bytes()).hexdigest()
-    for path in sorted(store.folder_path(LEDGER).rglob("*.parquet")):
-        frame = pl.read_parquet(path, hive_partitioning=False)
-        frame = frame.drop("run_id", "seconds", "written_at", strict=False)
-        if {"table", "content_sha256"} <= set(frame.columns):
-            is_timed = pl.col("table").is_in(TIMED)
-            frame = frame.with_columns(pl.when(~is_timed).then("content_sha256").alias("content_sha256"))
-        same[f"rows of {path.name}"] = frame.write_json()
-        if path.parent.name != "versions":
-            same[f"footer of {path.name}"] = repr(ledger_facts(path))
     for path in sorted((root / "downloads").rglob("*.tar")):
         with tarfile.open(path) as tar:
             members = {member.name: tar.extractfile(member) for member in tar}
@@ -285,7 +275,7 @@ def facts(home: str, pool: str) -> dict[str, Any]:
 
 
 def neighbours(home: str, pool: str) -> dict[str, str]:
-    """Every table of shards without the rows of the canary, and every verdict of a ledger on other rows, as JSON."""
+    """Every table of shards without the rows of the canary, as JSON."""
     store = ShardStore(load_settings(home, "embedded").work(pool))
     canary = sample_id_of(CANARY_URL, CANARY_CAPTION)
     found = {}
@@ -293,10 +283,6 @@ def neighbours(home: str, pool: str) -> dict[str, str]:
         for key in store.partitions(asset):
             rows = store.read(asset, key).filter(pl.col("sample_id") != canary)
             found[f"{asset} {key}"] = rows.write_json()
-    for path in sorted(store.folder_path(LEDGER).glob("*.parquet")):
-        rows = pl.read_parquet(path, hive_partitioning=False).filter(pl.col("uid_high") != int(canary[:16], 16))
-        chosen = rows.select("uid_high", "uid_low", "decided_by", "threshold", "margin", "verdict", "reason")
-        found[f"ledger {path.stem}"] = chosen.cast({pl.Enum: pl.String, pl.Categorical: pl.String}).write_json()
     return found
 
 
@@ -313,13 +299,13 @@ def _table_facts(store: ShardStore, asset: str, key: str | None) -> dict[str, An
     if manifest is None:
         return {}
     is_folder = not store.table_path(asset, key).is_file()
-    # a ledger names its run, the report times: the ledger's rows are compared below
-    content = None if asset in (LEDGER, "downstream/report") else manifest.content_sha256
+    content = None if asset == "downstream/report" else manifest.content_sha256  # the report names times
     if asset in TIMED:
         rows = store.read(asset, key).drop("fetched_at")
         content = hashlib.sha256(re.sub(r'"checked_at":"[^"]*"', "", rows.write_json()).encode()).hexdigest()
     inputs = [(one.asset, one.partition) for one in manifest.inputs]
-    known = {f"table {asset} {key}": [content, manifest.code_version, manifest.config_hash, inputs, manifest.row_count]}
+    made_by = [manifest.code_version, manifest.config_hash, inputs, manifest.facts]
+    known: dict[str, Any] = {f"table {asset} {key}": [content, *made_by, manifest.row_count]}
     if not is_folder:
         store.read(asset, key)  # raises where its content is not what its manifest says
         copy = store.table_path(asset, key).with_name(MANIFEST_FILE)

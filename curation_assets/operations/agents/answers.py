@@ -129,8 +129,7 @@ class Home:
         ctx = self._open(pool)
         known = {policy.name: policy for policy in policies_of(ctx)}
         other = what_if(find_policy(known, right or left), fraction=fraction, threshold=threshold, rank_by=rank_by)
-        with policy_comparison(ctx.store, find_policy(known, left), other) as compared:
-            content = compared.whole().to_dict()
+        content = policy_comparison(ctx.store, find_policy(known, left), other).whole().to_dict()
         denied = set(self._denied(pool).ids)
         nearest = [row for row in content.pop("nearest_dropped") if row["sample_id"] not in denied]
         counted, shifts = Counter[str](), []

@@ -8,7 +8,6 @@ import polars as pl
 
 from curation_assets.core.table_names import PROVENANCE
 from curation_assets.flow.context import PoolContext
-from curation_assets.stores.external_sort import sorted_stretches
 from curation_assets.stores.frame_file import FrameFile
 from curation_assets.stores.text_tables import write_text_parts
 
@@ -68,8 +67,6 @@ def credited(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def write_credits(parts: Iterable[pl.DataFrame], path: Path) -> int:
-    """Write a line per row of `credited`, sorted by id, from parts of them. Returns how many."""
+    """Write a line per row of `credited`, in their order, from parts of them. Returns how many."""
     heading = credited(pl.DataFrame(schema={"sample_id": pl.String}))
-    return write_text_parts(
-        itertools.chain([heading], sorted_stretches(parts, ["sample_id"], path.parent)), path, ".csv"
-    )
+    return write_text_parts(itertools.chain([heading], parts), path, ".csv")

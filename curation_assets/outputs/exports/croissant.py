@@ -84,7 +84,7 @@ def huggingface_croissant(export: Export, license_name: str, has_images: bool) -
     columns |= {"width": "sc:Integer", "height": "sc:Integer", "shard": "sc:Text", "source_row": "sc:Integer"}
     columns |= {"multiplicity": "sc:Integer", **({OWN_ID: "sc:Text"} if OWN_ID in export.subset.columns else {})}
     columns |= {name: "sc:URL" if name.endswith("_url") else "sc:Text" for name in export.subset.provenance}
-    columns |= {name: "sc:Integer" if name == "rank" else "sc:Float" for name in export.subset.signals}
+    columns |= dict.fromkeys(export.subset.signals, "sc:Float")
     fields = [_field(name, kind, "parquet-files") for name, kind in columns.items()]
     if has_images:
         image = _field("image", "sc:ImageObject", "parquet-files")

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from curation_assets.audit.ledger import subset_of
+from curation_assets.numeric.sorting import stretches
 from curation_assets.outputs.exports.formats import export_format
 from curation_assets.outputs.exports.manifest import LOST_SCHEMA, exporting
 from curation_assets.outputs.exports.subset import Subset
 from curation_assets.outputs.registry import SAMPLE_IDS
-from curation_assets.stores.external_sort import ExternalSort, sorted_stretches
 from curation_assets.stores.parquet import write_as_frame
-from curation_assets.stores.subsets import read_key_list, write_sorted_keys
+from curation_assets.stores.subsets import counted_ids, read_key_list, write_keys
 from curation_assets.stores.tar_samples import sample_key
 
 KEYS = "keys.tsv"
@@ -25,8 +26,9 @@ def export_npy(subset: Subset, out: Path) -> Path:
     """`out`/sample_ids.npy (sorted u8,u8, repeats kept) and sample_ids.parquet. Raises ValueError as `exporting`."""
     with exporting(subset, out, "npy") as export:
         ids = subset.rows.only(["sample_id", "multiplicity"])
-        stretches = sorted_stretches(ids.parts(), ["sample_id"], export.folder)
-        write_as_frame(export.folder / "sample_ids.parquet", stretches, ids.schema, ids.height)
+        packed = subset_of(ids.parts())
+        counted = counted_ids(packed[part] for part in stretches(len(packed)))
+        write_as_frame(export.folder / "sample_ids.parquet", counted, ids.schema, ids.height)
     return Path(out) / SAMPLE_IDS
 
 
@@ -44,15 +46,17 @@ def export_keys(subset: Subset, out: Path) -> Path:
             .when(pl.col("member").str.contains(r"[^/.][^/]*\.[^/]*\.[^/]*$"))
             .then(pl.lit("key_has_dot"))
         )
-        keys = ExternalSort(["tar", "key"], export.folder)
-        for part in subset.rows.parts():
-            marked = part.with_columns(reason=reason)
-            lost = marked.filter(pl.col("reason").is_not_null())
-            export.lost.add(lost.select(list(LOST_SCHEMA)))
-            rows = marked.filter(pl.col("reason").is_null())
-            times = np.repeat(np.arange(rows.height), rows["multiplicity"].to_numpy())
-            keys.add(rows.select("tar", sample_key(pl.col("member")).alias("key"))[times])
-        write_sorted_keys(export.folder / KEYS, keys.stretches())
+
+        def keys() -> Iterator[pl.DataFrame]:
+            for part in subset.rows.parts():
+                marked = part.with_columns(reason=reason)
+                lost = marked.filter(pl.col("reason").is_not_null())
+                export.lost.add(lost.select(list(LOST_SCHEMA)))
+                rows = marked.filter(pl.col("reason").is_null())
+                times = np.repeat(np.arange(rows.height), rows["multiplicity"].to_numpy())
+                yield rows.select("tar", sample_key(pl.col("member")).alias("key"))[times]
+
+        write_keys(export.folder / KEYS, keys())
     return Path(out) / KEYS
 
 

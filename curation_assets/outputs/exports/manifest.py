@@ -8,25 +8,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 
+from curation_assets.audit.ledger import subset_of
 from curation_assets.core.plain_json import plain
 from curation_assets.core.version import __version__
-from curation_assets.numeric.identity import UID_DTYPE, packed_uids
+from curation_assets.numeric.identity import UID_DTYPE
 from curation_assets.outputs.exports.credits import CREDITS, credited, write_credits
 from curation_assets.outputs.exports.subset import (
     MISSING_SCHEMA,
-    NOTHING_MISSING,
     Subset,
     missing_counts,
     subset_facts,
 )
 from curation_assets.outputs.registry import SAMPLE_IDS, ExportRecord, record_export
-from curation_assets.selection.rows import ROW_KEY, UID, uid_columns
+from curation_assets.selection.rows import ROW_KEY
 from curation_assets.stores.arrays import write_npy
 from curation_assets.stores.atomic import check_new, write_text_atomically, writing_new
-from curation_assets.stores.external_sort import ExternalSort, key_ranges, sorted_stretches
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.frame_file import PART_ROWS, FrameFile
 from curation_assets.stores.images import scored_image
@@ -85,16 +83,18 @@ class Export:
 
     @property
     def missing(self) -> FrameFile:
-        """Samples requested and not written (MISSING_SCHEMA), sorted."""
-        parts = itertools.chain(self.subset.missing.parts(), self.lost.only(MISSING_SCHEMA).parts())
-        in_order = sorted_stretches(parts, ["sample_id"], self.folder)
-        return FrameFile(itertools.chain(NOTHING_MISSING.parts(), in_order))
+        """Samples requested and not written (MISSING_SCHEMA)."""
+        return FrameFile(itertools.chain(self.subset.missing.parts(), self.lost.only(MISSING_SCHEMA).parts()))
 
-    def rows_and_lost(self) -> Iterator[list[pl.DataFrame]]:
-        """Rows of the subset, part by part, each with the places (ROW_KEY) of those of them that are lost."""
-        lost, none = self.lost.only(ROW_KEY), pl.DataFrame(schema=LOST_SCHEMA).select(ROW_KEY)
-        places = itertools.chain([none], sorted_stretches(lost.parts(), ROW_KEY, self.folder))
-        return key_ranges([self.subset.rows.parts(), places], ROW_KEY)
+    def rows_and_lost(self) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
+        """Rows of the subset, part by part, each with the places (ROW_KEY) of those that are lost of its shards."""
+        lost = self.lost.only(ROW_KEY).frame()
+        of_shard = lost.partition_by("shard", as_dict=True)
+        for part in self.subset.rows.parts():
+            yield (
+                part,
+                pl.concat([lost.clear(), *(of_shard.get((one,), lost.clear()) for one in part["shard"].unique())]),
+            )
 
     def written(self) -> Iterator[pl.DataFrame]:
         """Rows of the subset that are in the export, part by part."""
@@ -153,7 +153,7 @@ def exporting(subset: Subset, out: Path, kind: str) -> Iterator[Export]:
         if OWN_ID in subset.columns:  # lists of ids and keys have no column for it
             own_ids = (part.select("sample_id", OWN_ID) for part in export.written())
             schema = pl.Schema({"sample_id": pl.String(), OWN_ID: pl.String()})
-            write_as_frame(folder / OWN_IDS, sorted_stretches(own_ids, ["sample_id"], folder), schema, samples)
+            write_as_frame(folder / OWN_IDS, own_ids, schema, samples)
         if missing.height:
             write_text_parts(missing.parts(), folder / MISSING, ".tsv")
         lines = write_credits(map(credited, export.written()), folder / CREDITS)
@@ -179,12 +179,7 @@ def exporting(subset: Subset, out: Path, kind: str) -> Iterator[Export]:
 
 def _write_ids(export: Export) -> None:
     """DataComp's `.npy` of what is in the export."""
-    ids = ExternalSort(UID, export.folder)
-    for part in export.written():
-        times = np.repeat(np.arange(part.height), part["multiplicity"].to_numpy())
-        ids.add(part.select(uid_columns())[times])
-    packed = (packed_uids(*(stretch[half].to_numpy() for half in UID)) for stretch in ids.stretches())
-    written = write_npy(export.folder / SAMPLE_IDS, packed, UID_DTYPE)
+    written = write_npy(export.folder / SAMPLE_IDS, [subset_of(export.written())], UID_DTYPE)
     assert written == export.counts[1], (written, export.counts)
 
 

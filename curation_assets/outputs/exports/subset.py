@@ -2,17 +2,17 @@
 
 import hashlib
 import itertools
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 
-from curation_assets.audit.ledger import Ledger, ledger_parts, ledger_path, read_ledger, recorded_columns, signal_column
-from curation_assets.core.table_names import CHOSEN_CAPTION, SAMPLES
+from curation_assets.audit.ledger import Ledger, recorded_ledger, signal_column
+from curation_assets.audit.origin import lineage_of
+from curation_assets.audit.release_ledger import release_ledger
+from curation_assets.core.table_names import CHOSEN_CAPTION, REGISTERED_SHARDS, SAMPLES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import holds_in_words, worths_of
 from curation_assets.flow.mixtures import mixture_in_words, stated_mixture
@@ -26,15 +26,14 @@ from curation_assets.outputs.options import OutputsOptions
 from curation_assets.selection.judging import reason_kind
 from curation_assets.selection.policy import Policy, policy_content
 from curation_assets.selection.rows import ROW_KEY, UID, uid_columns
-from curation_assets.stores.columns import uid_texts
 from curation_assets.stores.denylist import TAKEDOWN, Denylist
-from curation_assets.stores.external_sort import RUN_BYTES, ExternalSort, key_ranges, sorted_stretches
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.frame_file import PART_ROWS, FrameFile, in_batches
-from curation_assets.stores.parquet import parquet_schema, read_parquet, scan_parquet
-from curation_assets.stores.releases import Release
+from curation_assets.stores.manifest import Manifest
+from curation_assets.stores.pool_queries import open_whole_pool
+from curation_assets.stores.releases import MANIFESTS, Release
 from curation_assets.stores.samples import OWN_ID
-from curation_assets.stores.subsets import ID_SUFFIXES, counted_ids, listed_stretches
+from curation_assets.stores.subsets import ID_SUFFIXES, counted_ids, listed_samples
 from curation_assets.stores.web_addresses import hosts_of
 
 #: Columns of raw/samples that exports carry along.
@@ -47,12 +46,36 @@ CHOICE_COLUMNS = ("caption_source", "caption_original")
 _NO_SIGNALS = (*SAMPLE_COLUMNS, OWN_ID, *PROVENANCE_COLUMNS, "multiplicity", *CHOICE_COLUMNS)
 MISSING_SCHEMA = {"sample_id": pl.String, "multiplicity": pl.Int64, "reason": pl.String}
 NOTHING_MISSING = FrameFile([pl.DataFrame(schema=MISSING_SCHEMA)])
-NOT_IN_POOL = pl.lit("not_in_pool")  # a reason of it
-LOW_BITS = 26  # of ids, by which rows are looked for: 64 MiB
-SORT_BYTES = RUN_BYTES // 4  # of each of four orders of samples that are looked for
-WANTED_ROWS = 1 << 18  # of samples that are looked for, at once
+NOT_IN_POOL = "not_in_pool"  # a reason of it
 QUANTILES = (0.05, 0.5, 0.95)
 TOP_DOMAINS = 10
+_MODEL = ("address", "revision", "weights_sha256")
+#: Each sample of `wanted` with the row of raw/samples that it is: one that raw kept before one that it did not, the one
+#: that a ledger names before another, else the first.
+PLACED = f"""
+create temp table placed as
+select
+    wanted.* exclude (named_shard, named_row),
+    samples.shard,
+    samples.source_row,
+    coalesce(samples.status = 'kept', false) and denied.sample_id is null as is_kept,
+    case
+        when samples.status is null then '{NOT_IN_POOL}'
+        when denied.sample_id is not null then 'dropped:{TAKEDOWN}'
+        else coalesce(samples.status || ':' || samples.reason, '{NOT_IN_POOL}')
+    end as reason
+from wanted
+left join raw.samples as samples on samples.sample_id = wanted.sample_id
+left join denied on denied.sample_id = wanted.sample_id
+qualify row_number() over (
+    partition by wanted.sample_id
+    order by
+        samples.status is not distinct from 'kept' desc,
+        samples.shard is not distinct from named_shard and samples.source_row is not distinct from named_row desc,
+        samples.shard,
+        samples.source_row
+) = 1
+"""
 
 
 @dataclass(frozen=True)
@@ -63,10 +86,11 @@ class Subset:
     name: str
     rows: FrameFile  # one row per sample, in source order: SAMPLE_COLUMNS, own_id where the pool has such, what
     # is known of PROVENANCE_COLUMNS, multiplicity (≥ 1), then signals
-    missing: FrameFile  # MISSING_SCHEMA, sorted
-    source: Path  # the ledger or the file that lists the samples
+    missing: FrameFile  # MISSING_SCHEMA
+    source: Path  # the folder of the ledger or the file that lists the samples
     source_sha256: str
     ledger: Ledger | None = None  # where a policy chose
+    manifests: tuple[Manifest, ...] = ()  # of everything behind the ledger
     part: str = "train"  # or validation
     split: Mapping[str, int] | None = None  # how it was split, where it was
     release: Release | None = None  # where the ledger is a release's
@@ -99,17 +123,18 @@ class Subset:
 
 
 def find_subset(ctx: PoolContext, name: str) -> Subset:
-    """A policy's subset from its ledger, or the samples that a file lists (`stores/subsets.py::read_subset`).
+    """A policy's subset from its ledger, or the samples that a file lists (`stores/subsets.py::packed_ids`).
 
     An id listed m times has multiplicity m.
     Raises ValueError for an empty subset or a malformed file, MissingTableError for a policy without a ledger.
     """
     path = Path(name).expanduser()
     if path.suffix.lower() in ID_SUFFIXES or path.is_file():
-        with tempfile.TemporaryDirectory(prefix="ids-", ignore_cleanup_errors=True) as scratch:
-            listed = _without_places(listed_stretches(path, Path(scratch)))
-            return _located(ctx, path.stem, listed, path, file_sha256(path))
-    return _of_ledger(ctx, name, ledger_path(ctx.store, name))
+        return _located(ctx, path.stem, _without_places(listed_samples(path)), path, file_sha256(path))
+    known: dict[tuple[str, str | None], Manifest] = {}
+    ledger = recorded_ledger(ctx.store, name)
+    lineage_of(ctx.store, f"filtered/{name}", known=known)
+    return _of_ledger(ctx, name, ledger, known.values())
 
 
 def subset_of_release(ctx: PoolContext, release: Release) -> Subset:
@@ -118,7 +143,9 @@ def subset_of_release(ctx: PoolContext, release: Release) -> Subset:
     """
     if release.pool != ctx.pool.name:
         raise ValueError(f"release {release.name!r} is of pool {release.pool!r}, not of {ctx.pool.name!r}")
-    return replace(_of_ledger(ctx, release.name, release.ledger), release=release)
+    ledger = release_ledger(release)
+    lines = (release.folder / MANIFESTS).read_text(encoding="utf-8").splitlines()
+    return replace(_of_ledger(ctx, release.name, ledger, map(Manifest.from_json, lines)), release=release)
 
 
 def with_chosen_captions(subset: Subset) -> Subset:
@@ -149,20 +176,11 @@ def choose_captions(ctx: PoolContext, rows: pl.DataFrame) -> pl.DataFrame:
     return joined.select(*rows.columns, *CHOICE_COLUMNS)
 
 
-def _of_ledger(ctx: PoolContext, name: str, path: Path) -> Subset:
-    names = recorded_columns(parquet_schema(path))
-
-    def kept() -> Iterator[pl.DataFrame]:
-        for part in ledger_parts(path, [*UID, "shard", "source_row", "verdict", "rank", *names]):
-            ledger = replace(part, frame=part.frame.filter(pl.Series(part.is_kept)))
-            frame, multiplicity = ledger.frame, pl.Series("multiplicity", ledger.multiplicity)
-            yield frame.select(*UID, pl.col("shard").cast(pl.String), "source_row", multiplicity, "rank", *names)
-
-    with tempfile.TemporaryDirectory(prefix="places-", ignore_cleanup_errors=True) as scratch:
-        stretches = sorted_stretches(kept(), ROW_KEY, Path(scratch))
-        places = (part.select(uid_texts(part["uid_high"], part["uid_low"]), pl.exclude(UID)) for part in stretches)
-        ledger = read_ledger(path, ["verdict"], slice(0, 0))
-        return _located(ctx, name, places, path, file_sha256(path), ledger)
+def _of_ledger(ctx: PoolContext, name: str, ledger: Ledger, manifests: Iterable[Manifest]) -> Subset:
+    places = (part.select("sample_id", *ROW_KEY, "multiplicity", *ledger.signals)
+              for part in ledger.kept(["sample_id", *ROW_KEY, *ledger.signals]))  # fmt: skip
+    subset = _located(ctx, name, places, ledger.paths[0].parent, ledger.sha256)
+    return replace(subset, ledger=ledger, manifests=tuple(manifests))
 
 
 def subset_of_ids(ctx: PoolContext, sample_ids: Sequence[str], name: str) -> Subset:
@@ -172,56 +190,47 @@ def subset_of_ids(ctx: PoolContext, sample_ids: Sequence[str], name: str) -> Sub
     """
     packed = pack_uids(sample_ids)
     source = Path(f"{name}.npy")
-    return _located(ctx, name, _without_places([packed]), source, hashlib.sha256(packed.tobytes()).hexdigest())
+    return _located(
+        ctx, name, _without_places(counted_ids([packed])), source, hashlib.sha256(packed.tobytes()).hexdigest()
+    )
 
 
-def _without_places(stretches: Iterable[np.ndarray]) -> Iterator[pl.DataFrame]:
-    """Sorted u8,u8 with repeats → one row per id with its multiplicity, for `_located`."""
+def _without_places(samples: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
+    """Samples with their multiplicity, for `_located`."""
     nowhere = (pl.lit(None, pl.String).alias("shard"), pl.lit(None, pl.Int64).alias("source_row"))
-    return (part.select("sample_id", *nowhere, "multiplicity") for part in counted_ids(stretches))
+    return (part.with_columns(nowhere) for part in samples)
 
 
-def _located(
-    ctx: PoolContext,
-    name: str,
-    places: Iterable[pl.DataFrame],
-    source: Path,
-    source_sha256: str,
-    ledger: Ledger | None = None,
-) -> Subset:
+def _located(ctx: PoolContext, name: str, places: Iterable[pl.DataFrame], source: Path, source_sha256: str) -> Subset:
     """Find each sample where it is said to be, else where raw keeps it first; what it does not keep is missing, with
     raw's word for it. What is on the denylist is missing, too, whether it has been purged yet or not: a sample of which
     it has any row, in whatever shard.
 
-    `places`: samples in source order, with shard, source_row (null where they are not known), multiplicity, and their
-    signals.
+    `places`: samples with shard, source_row (null where they are not known), multiplicity, and their signals.
     """
-    denied, count = _denied_ids(ctx), 0
-    with tempfile.TemporaryDirectory(prefix="rows-", ignore_cleanup_errors=True) as scratch:
-        folder = Path(scratch)
-        lost, missing, elsewhere = (
-            ExternalSort(by, folder, SORT_BYTES) for by in (["sample_id"], ["sample_id"], ROW_KEY)
-        )
+    gone = [pl.DataFrame(schema=MISSING_SCHEMA)]
+    with open_whole_pool(ctx.store, [SAMPLES]) as connection:
+        connection.register("denied", _denied_ids(ctx).to_frame().to_arrow())
+        for number, part in enumerate(places):
+            named = part.rename({"shard": "named_shard", "source_row": "named_row"})
+            connection.register("part", named.to_arrow())
+            connection.execute("insert into wanted from part" if number else "create temp table wanted as from part")
+        connection.execute(PLACED)
 
-        def removed_meanwhile(part: pl.DataFrame) -> None:
-            missing.add(part.select("sample_id", "multiplicity", reason=NOT_IN_POOL))
+        def placed(columns: str) -> Iterator[pl.DataFrame]:
+            rows = connection.sql(f"select {columns}")
+            yield pl.DataFrame(rows.limit(0).to_arrow_table())
+            yield from map(pl.DataFrame, rows.to_arrow_reader(PART_ROWS))
 
-        rows = FrameFile(_found(ctx, denied, places, lost.add))
-        wanted = FrameFile(lost.stretches())
-        if not rows.height + wanted.height:
-            raise ValueError(f"subset {name!r} ({source}) is empty; there is nothing to export")
-        for there, absent in _looked_for(ctx, denied, wanted, folder) if wanted.height else ():
-            elsewhere.add(there)
-            count += there.height
-            missing.add(absent)
-        if count:
-            more = _found(ctx, denied, elsewhere.stretches(), removed_meanwhile)
-            both = sorted_stretches(itertools.chain(rows.parts(), more), ROW_KEY, folder)
-            rows = FrameFile(both if rows.height else more)
-        in_order = FrameFile(itertools.chain(NOTHING_MISSING.parts(), missing.stretches()))
-    named = known_provenance(ctx, rows)
-    rows = rows.only(column for column in rows.schema if column not in PROVENANCE_COLUMNS or column in named)
-    return Subset(ctx, name, rows, in_order, source, source_sha256, ledger)
+        ordered = placed("* exclude (is_kept, reason) from placed where is_kept order by shard, source_row")
+        rows = FrameFile(_with_samples(ctx, ordered, gone))
+        absent = placed(f"{', '.join(MISSING_SCHEMA)} from placed where not is_kept order by sample_id")
+        missing = FrameFile(itertools.chain(absent, gone))
+    if not rows.height + missing.height:
+        raise ValueError(f"subset {name!r} ({source}) is empty; there is nothing to export")
+    known = known_provenance(ctx, rows)
+    rows = rows.only(column for column in rows.schema if column not in PROVENANCE_COLUMNS or column in known)
+    return Subset(ctx, name, rows, missing, source, source_sha256)
 
 
 def _denied_ids(ctx: PoolContext) -> pl.Series:
@@ -233,55 +242,25 @@ def _denied_ids(ctx: PoolContext) -> pl.Series:
     return pl.concat(ids).unique()
 
 
-def _found(
-    ctx: PoolContext, denied: pl.Series, places: Iterable[pl.DataFrame], lack: Callable[[pl.DataFrame], None]
-) -> Iterator[pl.DataFrame]:
-    """Rows of samples that raw keeps where they are said to be, part by part, one at least; `lack` takes the others."""
+def _with_samples(ctx: PoolContext, places: Iterable[pl.DataFrame], gone: list[pl.DataFrame]) -> Iterator[pl.DataFrame]:
+    """Rows of samples at their places, part by part; those that were removed since are added to `gone`."""
     there = ctx.store.partitions(SAMPLES)
-    for number, requested in enumerate(in_batches(places, PART_ROWS)):
-        shards = sorted(set(requested["shard"].drop_nulls()) & set(there))
-        if number and not shards:
-            lack(requested.drop(ROW_KEY))
-            continue
+    for wanted in in_batches(places, PART_ROWS):
+        shards = sorted(set(wanted["shard"]) & set(there))
         by = [*ROW_KEY, "sample_id"]
-        scan = ctx.store.scan(SAMPLES, shards or there[:1])
-        matching = scan.join(requested.lazy().select(by), on=by, how="semi") if shards else scan.limit(0)
-        samples = matching.sort(ROW_KEY).collect()
-        kept = samples.filter(pl.col("status") == "kept", ~pl.col("sample_id").is_in(denied.implode()))
-        carried = [*SAMPLE_COLUMNS, *([OWN_ID] if OWN_ID in kept.columns else [])]
-        yield with_provenance(ctx, kept.select(carried)).join(
-            requested.drop(ROW_KEY), on="sample_id", how="inner", maintain_order="left"
+        is_kept = pl.col("status") == "kept"
+        scan = (
+            ctx.store.scan(SAMPLES, shards or there[:1])
+            .filter(is_kept)
+            .join(wanted.lazy().select(by), on=by, how="semi")
         )
-        lack(requested.join(kept, on="sample_id", how="anti").drop(ROW_KEY))
-
-
-def _looked_for(
-    ctx: PoolContext, denied: pl.Series, wanted: FrameFile, folder: Path
-) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
-    """(samples with the first place where raw keeps them; those that it does not, as MISSING_SCHEMA), part by part.
-
-    `wanted`: samples by id. The pool's rows that may be theirs are sorted by id in `folder`.
-    """
-    is_wanted, low_half = np.zeros(1 << LOW_BITS, dtype=bool), uid_columns()[1] & ((1 << LOW_BITS) - 1)
-    for part in wanted.only(["sample_id"]).parts():
-        is_wanted[part.select(low_half).to_series().to_numpy()] = True
-    is_denied = pl.col("sample_id").is_in(denied.implode())
-    why = pl.when(is_denied).then(pl.lit(f"dropped:{TAKEDOWN}")).otherwise(pl.format("{}:{}", "status", "reason"))
-    is_kept = (pl.col("status") == "kept") & ~is_denied
-    rows = ExternalSort(["sample_id"], folder, SORT_BYTES)
-    for shard in ctx.store.partitions(SAMPLES):
-        of_shard = ctx.store.read(SAMPLES, shard, ["sample_id", "source_row", "status", "reason"])
-        mine = of_shard.filter(is_wanted[of_shard.select(low_half).to_series().to_numpy()])
-        mine = mine.select("sample_id", pl.lit(shard).alias("shard"), "source_row", why.alias("why"), is_kept=is_kept)
-        rows.add(mine)
-    streams = (in_batches(wanted.parts(), WANTED_ROWS), itertools.chain([mine.clear()], rows.stretches()))
-    for samples, theirs in key_ranges(streams, ["sample_id"]):
-        ordered = theirs.sort("sample_id", *ROW_KEY)
-        first = ordered.unique("sample_id", keep="first", maintain_order=True).select("sample_id", "why")
-        kept = ordered.filter("is_kept").unique("sample_id", keep="first", maintain_order=True)
-        absent = samples.join(kept, on="sample_id", how="anti").join(first, on="sample_id", how="left")
-        there = samples.join(kept.select("sample_id", *ROW_KEY), on="sample_id")
-        yield there, absent.select("sample_id", "multiplicity", reason=pl.coalesce("why", NOT_IN_POOL))
+        rows = scan.sort(ROW_KEY).collect()
+        carried = [*SAMPLE_COLUMNS, *([OWN_ID] if OWN_ID in rows.columns else [])]
+        more = wanted.drop(ROW_KEY)
+        gone.append(
+            more.join(rows, on="sample_id", how="anti").select("sample_id", "multiplicity", reason=pl.lit(NOT_IN_POOL))
+        )
+        yield with_provenance(ctx, rows.select(carried)).join(more, on="sample_id", how="inner", maintain_order="left")
 
 
 def split_subset(subset: Subset, validation: int, seed: int = 0) -> tuple[Subset, Subset]:
@@ -298,18 +277,13 @@ def split_subset(subset: Subset, validation: int, seed: int = 0) -> tuple[Subset
         )
     image = pl.coalesce(pl.col("image_sha256").str.head(32), "sample_id").alias("image")
     chosen, left = list[str](), validation
-    with tempfile.TemporaryDirectory(prefix="images-", ignore_cleanup_errors=True) as scratch:
-        images = ExternalSort(["rank", "image"], Path(scratch))
-        for part in subset.rows.only(["image_sha256", "sample_id"]).parts():
-            names = part.select(image)
-            images.add(names.with_columns(rank=random_ranking(names["image"].to_list(), seed)))
-        counts = (stretch.group_by("image", maintain_order=True).len() for stretch in images.stretches())
-        for name, count in itertools.chain.from_iterable(part.iter_rows() for part in counts):
-            if count <= left:
-                chosen.append(name)
-                left -= count
-            if not left:
-                break
+    images = pl.concat(_ranked_images(part.select(image), seed) for part in subset.rows.parts())
+    for high, low, _, count in images.group_by(UID).agg(pl.first("rank"), pl.len()).sort("rank", *UID).iter_rows():
+        if count <= left:
+            chosen.append(f"{high:016x}{low:016x}")
+            left -= count
+        if not left:
+            break
     if left:
         raise ValueError(
             f"the nearest to {validation} samples that whole images of {subset.name!r} give are {validation - left}"
@@ -323,6 +297,11 @@ def split_subset(subset: Subset, validation: int, seed: int = 0) -> tuple[Subset
         replace(subset, rows=train, split=how),
         replace(subset, rows=validate, missing=NOTHING_MISSING, part="validation", split=how),
     )
+
+
+def _ranked_images(names: pl.DataFrame, seed: int) -> pl.DataFrame:
+    """Halves of names of images, `image`, and the rank that each is drawn by."""
+    return names.select(uid_columns("image")).with_columns(rank=random_ranking(names["image"].to_list(), seed))
 
 
 # -- facts ------------------------------------------------------------------------------------------------------------
@@ -355,7 +334,7 @@ def subset_facts(subset: Subset) -> dict[str, Any]:
         facts["takedown_feed"] = feed
     if subset.ledger is not None:
         ledger = subset.ledger
-        facts |= policy_facts(ledger, subset.source, subset.source_sha256)
+        facts |= policy_facts(ledger, subset.manifests)
         facts["mixture"] = _mixture_of(subset, ledger.policy)
         if ledger.profile == subset.ctx.profile.name:  # the measured models are those of the verdicts
             facts["worths"] = worths_of(subset.ctx, ledger.policy.references)
@@ -379,22 +358,23 @@ def facts_of_rows(rows: FrameFile) -> dict[str, Any]:
     }
 
 
-def policy_facts(ledger: Ledger, source: Path, source_sha256: str) -> dict[str, Any]:
-    """What the ledger at `source`, with its version tables beside it, states of a subset. Reads column after column."""
+def policy_facts(ledger: Ledger, manifests: Sequence[Manifest]) -> dict[str, Any]:
+    """What a ledger states of a subset. `manifests`: of everything behind it, and perhaps of more."""
     state = (pl.col("verdict").cast(pl.String), reason_kind(pl.col("reason")).alias("reason"))
-    counted = scan_parquet(source).group_by(*state).len("rows").collect(engine="streaming")
+    is_kept = pl.col("verdict").cast(pl.String) == "kept"
+    values = FrameFile(part.select(*ledger.signals, is_kept=is_kept) for part in ledger.parts(ledger.signals))
     return {
         "chosen_by": {
             "kind": "policy",
             "policy": policy_content(ledger.policy),
             "policy_version": ledger.policy.version,
             "profile": ledger.profile,
-            "ledger_sha256": source_sha256,
+            "ledger_sha256": ledger.sha256,
             **{key: value for key, value in ledger.cut.to_dict().items() if key not in ("policy", "policy_version")},
         },
-        "signals": [_signal_facts(source, name) for name in recorded_columns(parquet_schema(source))],
-        "verdicts": counted.sort("rows", "verdict", "reason", descending=[True, False, False]).to_dicts(),
-        **_made_by(source),
+        "signals": [_signal_facts(values.only([name, "is_kept"]), name) for name in ledger.signals],
+        "verdicts": ledger.counted(*state, of=["verdict", "reason"]).to_dicts(),
+        **_made_by([SAMPLES, *ledger.policy.tables], manifests),
     }
 
 
@@ -416,29 +396,33 @@ def _shard_versions(subset: Subset) -> list[dict[str, Any]]:
     return versions
 
 
-def _made_by(source: Path) -> dict[str, Any]:
-    """Code versions and models of every table upstream of the verdicts, from the ledger's version tables."""
-    versions = read_parquet(source.parent / "versions" / "versions.parquet")
-    of_rows = scan_parquet(source).select(pl.col("version_id").unique()).collect(engine="streaming").to_series()
-    mine = versions.filter(pl.col("version_id").is_in(of_rows.to_list()))
-    code = mine.select("table", "code_version", "config_hash").unique().sort("table", "code_version", "config_hash")
-    models = (
-        mine.select("table", "models")
-        .explode("models")
-        .drop_nulls("models")
-        .unnest("models")
-        .unique()
-        .sort("table", "address", "weights_sha256")
-    )
-    return {"code": code.to_dicts(), "models": models.to_dicts()}
+def _made_by(assets: Sequence[str], manifests: Sequence[Manifest]) -> dict[str, Any]:
+    """Code versions and models of some tables and of every table upstream of them."""
+    inputs: dict[str, set[str]] = {}
+    for manifest in manifests:
+        inputs.setdefault(manifest.asset, set()).update(read.asset for read in manifest.inputs)
+    waiting, behind = list(assets), set[str]()
+    while waiting:
+        behind.add(name := waiting.pop())
+        waiting += inputs.get(name, set()) - behind
+    mine = [manifest for manifest in manifests if manifest.asset in behind]
+    code = {
+        (one.asset, one.code_version, "" if one.asset == REGISTERED_SHARDS else one.config_hash)  # a shard's own
+        for one in mine
+    }
+    models = {(one.asset, *map(model.get, _MODEL)) for one in mine for model in one.models}
+    return {
+        "code": [dict(zip(("table", "code_version", "config_hash"), one, strict=True)) for one in sorted(code)],
+        "models": [dict(zip(("table", *_MODEL), one, strict=True)) for one in sorted(models, key=str)],
+    }
 
 
-def _signal_facts(source: Path, column: str) -> dict[str, Any]:
-    """Spread of a signal over the subset and over all judged samples, with its unit where a method declares one."""
+def _signal_facts(values: FrameFile, column: str) -> dict[str, Any]:
+    """Spread of a signal over the subset and over all judged samples, with its unit where a method declares one.
+
+    `values`: the column, and is_kept."""
     known = {signal_column(f"signals.{name}"): name for name in method_names()}
     method = get_method(known[column]) if column in known else None
-    parts = ledger_parts(source, ["verdict", column])
-    values = FrameFile(part.frame.select(column, is_kept=part.is_kept) for part in parts)
     return {
         "signal": column,
         "unit": method.unit if method else None,

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,25 +21,23 @@ import pyarrow.parquet as pq
 
 from curation_assets.core.json_files import read_json
 from curation_assets.core.seal import sealed_json
-from curation_assets.numeric.identity import UID_DTYPE, packed_uids
-from curation_assets.numeric.sorting import stretches
+from curation_assets.numeric.identity import UID_DTYPE, pack_uids
+from curation_assets.numeric.sorting import as_pairs, stretches
 from curation_assets.outputs.exports.credits import CREDITS
 from curation_assets.outputs.exports.manifest import MANIFEST, MISSING
 from curation_assets.outputs.exports.subset import MISSING_SCHEMA, NOTHING_MISSING, facts_of_rows, missing_counts
 from curation_assets.outputs.holders import EXPORT_FLAG
 from curation_assets.outputs.registry import SAMPLE_IDS, record_export, recorded_exports
 from curation_assets.selection.cut import NO_ID
-from curation_assets.selection.rows import UID, uid_columns
 from curation_assets.stores.arrays import write_npy
 from curation_assets.stores.atomic import remove_all_stale, replacing, write_text_atomically
 from curation_assets.stores.denylist import COLUMNS, TAKEDOWN, Denylist
-from curation_assets.stores.external_sort import sorted_stretches
 from curation_assets.stores.file_hash import sha256_now
 from curation_assets.stores.frame_file import FrameFile
 from curation_assets.stores.lease import filling_folder
 from curation_assets.stores.manifest import utc_now
 from curation_assets.stores.parquet import parquet_rows, scan_parquet
-from curation_assets.stores.subsets import PART_ROWS, listed_ids, listed_samples
+from curation_assets.stores.subsets import PART_ROWS, listed_samples, packed_ids
 from curation_assets.stores.tar_writing import rewrite_tar
 from curation_assets.stores.text_tables import read_parts, unescaped, write_text_parts
 
@@ -286,7 +285,7 @@ def _add_missing(folder: Path, taken: Collection[str]) -> FrameFile:
         part.filter(is_taken, ~pl.col("sample_id").is_in(known.implode())).with_columns(reason=_TAKEN_DOWN)
         for part in listed
     )
-    after = FrameFile(sorted_stretches(itertools.chain(before.parts(), new), ["sample_id"], folder))
+    after = FrameFile(itertools.chain(before.parts(), new))
     with replacing(path) as temporary:
         write_text_parts(after.parts(), temporary, ".tsv")
     return after
@@ -295,10 +294,11 @@ def _add_missing(folder: Path, taken: Collection[str]) -> FrameFile:
 def _filter_ids(folder: Path, ids: Collection[str]) -> tuple[int, int]:
     """Take ids out of the list. Returns how many are left, and how many entries."""
     path = folder / SAMPLE_IDS
-    taken = pl.DataFrame({"sample_id": sorted(ids)}).select(uid_columns())
-    left = (part.join(taken, on=UID, how="anti", maintain_order="left").to_numpy() for part in listed_ids(path, folder))
+    packed, taken = packed_ids(path), pack_uids(list(ids))
+    listed, removed = (as_pairs(one["f0"], one["f1"]) for one in (packed, taken))
+    is_taken = np.isin(listed, removed)
     with replacing(path) as temporary:
-        entries = write_npy(temporary, (packed_uids(part[:, 0], part[:, 1]) for part in left), UID_DTYPE)
+        entries = write_npy(temporary, [packed[~is_taken]], UID_DTYPE)
     return sum(part.height for part in listed_samples(path)), entries
 
 

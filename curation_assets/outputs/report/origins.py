@@ -5,8 +5,8 @@ from typing import Any
 
 import polars as pl
 
-from curation_assets.audit.ledger import ledger_path
-from curation_assets.core.table_names import LEDGER, PROVENANCE
+from curation_assets.audit.ledger import ledger_policies, recorded_ledger
+from curation_assets.core.table_names import PROVENANCE
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of
 from curation_assets.flow.mixtures import HAD, STATED, shares_of
@@ -31,14 +31,13 @@ _GROUPS = (
 def origins_of(ctx: PoolContext) -> dict[str, Any] | None:
     """What the section shows; None before the pool has a ledger."""
     shards = ctx.store.partitions(PROVENANCE)
-    if not shards or ctx.store.manifest(LEDGER) is None:
+    recorded = ledger_policies(ctx.store)
+    judged = [policy.name for policy in policies_of(ctx) if policy.name in recorded]
+    if not shards or not judged:
         return None
     provenance = ctx.store.checked_paths(PROVENANCE, shards)
-    ledgers = {policy.name: ledger_path(ctx.store, policy.name) for policy in policies_of(ctx)}
     names = {statement for statement, *_ in _GROUPS}
-    by_policy = {name: counts(path, provenance, names) for name, path in ledgers.items()}
-    if not by_policy:
-        return None
+    by_policy = {name: counts(recorded_ledger(ctx.store, name).paths, provenance, names) for name in judged}
     return {"groups": [*(_group(by_policy, *group) for group in _GROUPS), *_mixtures(ctx)]}
 
 

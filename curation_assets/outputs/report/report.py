@@ -426,7 +426,8 @@ def _ranked(ctx: PoolContext, parts: Iterable[pl.LazyFrame], policy: Policy, *, 
         found = columns.sort(order, descending=is_descending).head(GALLERY_SIZE).collect()
         first = [pl.concat([*first, found]).sort(order, descending=is_descending).head(GALLERY_SIZE)]
     (rows,) = first
-    shown = ctx.store.scan(SAMPLES, rows["shard"].unique().to_list())
+    shards = rows["shard"].unique().to_list() or ctx.store.partitions(SAMPLES)[:1]  # a policy may keep nothing
+    shown = ctx.store.scan(SAMPLES, shards)
     located = shown.select("shard", "source_row", "caption", "tar", "member").join(
         rows.lazy(), on=["shard", "source_row"], how="semi"
     )

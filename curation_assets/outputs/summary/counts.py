@@ -1,6 +1,6 @@
 """Counts over a ledger and its provenance: the statements of dbt_like_sql/summary/.
 
-Each is one DuckDB statement over 'ledger.parquet', 'provenance.parquet' and, for how sources were obtained,
+Each is one DuckDB statement over 'ledger/*.parquet', 'provenance.parquet' and, for how sources were obtained,
 'release.json', so that it gives the same table when it is pasted into a DuckDB that was started in a release's folder.
 Of a pool the names stand for its tables.
 """
@@ -19,7 +19,7 @@ from curation_assets.core.settings import resource_path
 from curation_assets.flow.sql import COUNTS, SQL_FOLDER, SqlTest, read_header
 from curation_assets.stores.atomic import fetch
 from curation_assets.stores.catalog import can_be_interrupted
-from curation_assets.stores.releases import LEDGER_FILE, PROVENANCE_FILE, RELEASE_FILE
+from curation_assets.stores.releases import LEDGER_FILES, PROVENANCE_FILE, RELEASE_FILE, Release
 
 if TYPE_CHECKING:
     import duckdb
@@ -33,6 +33,10 @@ class Count:
     grain: str
     tests: tuple[SqlTest, ...]
     text: str  # the file as it is
+
+    def text_of(self, release: Release) -> str:
+        """The statement as the folder of a release takes it."""
+        return self.text.replace(f"'{LEDGER_FILES}'", f"'{release.ledger_name}'")
 
 
 @functools.cache
@@ -73,7 +77,7 @@ def counts(
         duckdb.connect(config={"memory_limit": MEMORY, "temp_directory": folder}) as connection,
         can_be_interrupted(connection),
     ):
-        for name, relation in ((LEDGER_FILE, ledger), (PROVENANCE_FILE, provenance)):
+        for name, relation in ((LEDGER_FILES, ledger), (PROVENANCE_FILE, provenance)):
             _name_relation(connection, name, relation)
         declared = [{"name": one["name"], "obtained": one.get("obtained")} for one in sources]
         about = pl.DataFrame({"about": [{"sources": declared}]}, schema={"about": pl.Struct({"sources": _SOURCES})})
@@ -109,10 +113,10 @@ def _name_relation(connection: "duckdb.DuckDBPyConnection", name: str, relation:
 def _check_rows(connection: "duckdb.DuckDBPyConnection") -> None:
     """Raise ValueError unless ledger and provenance have the same rows."""
     keys = "select shard, source_row from"
-    sides = (f"{keys} '{LEDGER_FILE}' except all {keys} '{PROVENANCE_FILE}'",
-             f"{keys} '{PROVENANCE_FILE}' except all {keys} '{LEDGER_FILE}'")  # fmt: skip
+    sides = (f"{keys} '{LEDGER_FILES}' except all {keys} '{PROVENANCE_FILE}'",
+             f"{keys} '{PROVENANCE_FILE}' except all {keys} '{LEDGER_FILES}'")  # fmt: skip
     more = [len(connection.sql(f"{side} limit 1").fetchall()) for side in sides]
     if any(more):
         raise ValueError(
-            f"{LEDGER_FILE} and {PROVENANCE_FILE} are not of the same rows: each row of a ledger has one of provenance"
+            f"{LEDGER_FILES} and {PROVENANCE_FILE} are not of the same rows: each row of a ledger has one of provenance"
         )

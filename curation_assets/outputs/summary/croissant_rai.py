@@ -148,7 +148,7 @@ def _compliance(facts: Facts) -> list[Answer]:
             dropped=facts.number("dropped"),
         ),
         automatic("dataImputationProtocol", "No value was filled in: what is unknown is null.",
-                  basis="ledger.parquet: null with a reason"),
+                  basis="ledger: null with a reason"),
         automatic(
             "dataReleaseMaintenancePlan",
             "A release is never rewritten. After a takedown it is withdrawn, and a release without the samples takes "

@@ -99,11 +99,9 @@ def _table(table: Counted) -> dict[str, Any]:
 
 
 def _files(facts: Facts, sections: Sequence[Section]) -> dict[str, Any]:
-    """File of the release that a statement reads → its sha256 and the tables that it was made from."""
+    """Files of the release that a statement reads → their sha256 and the tables that they were made from."""
     read = sorted({file for one in _counted(sections) for file in one.files})
-    recorded: Mapping[str, Mapping[str, Any]] = facts.release.files
-    known = {file: {**recorded[file], "made_from": facts.made_from(file)} for file in read if file in recorded}
-    return {file: known.get(file, {"sha256": facts.release.sha256}) for file in read}
+    return {file: facts.read_of(file) for file in read}
 
 
 def _counted(sections: Sequence[Section]) -> list[Number | Counted]:
@@ -194,12 +192,13 @@ def _statements(facts: Facts, sections: Sequence[Section]) -> list[str]:
         *(_file_line(name, content) for name, content in _files(facts, sections).items()),
     ]
     for name in sorted(used & statements().keys()):
-        lines += ["", f"### {name}", "", "```sql", statements()[name].text, "```"]
+        lines += ["", f"### {name}", "", "```sql", statements()[name].text_of(facts.release), "```"]
     return lines
 
 
 def _file_line(name: str, content: Mapping[str, Any]) -> str:
-    line = f"- `{name}`: sha256 `{content['sha256']}`"
+    many = f" of the hashes of {content['files']} files" if "files" in content else ""
+    line = f"- `{name}`: sha256{many} `{content.get('sha256') or content['sha256_of_their_sha256']}`"
     for table in content.get("made_from", []):
         version = table.get("content_sha256") or table["sha256_of_their_content_sha256"]
         line += f", of table `{table['table']}`" + (f" ({table['shards']} shards)" if table["shards"] > 1 else "")

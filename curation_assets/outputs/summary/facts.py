@@ -9,14 +9,20 @@ from typing import Any, Literal
 
 import polars as pl
 
-from curation_assets.audit.ledger import ledger_facts
-from curation_assets.core.table_names import LEDGER, PROVENANCE
+from curation_assets.audit.release_ledger import release_ledger
+from curation_assets.core.table_names import PROVENANCE
 from curation_assets.outputs.summary.counts import counts, statements
 from curation_assets.outputs.summary.declared import Declared
 from curation_assets.selection.policy import Policy
-from curation_assets.stores.releases import LEDGER_FILE, PROVENANCE_FILE, RELEASE_FILE, Release
+from curation_assets.stores.releases import (
+    LEDGER_FILES,
+    MANIFESTS,
+    OLD_LEDGER_FILE,
+    PROVENANCE_FILE,
+    RELEASE_FILE,
+    Release,
+)
 
-MANIFESTS_FILE = "manifests.jsonl"
 Kind = Literal["automatic", "to confirm", "declared", "missing"]
 
 
@@ -96,12 +102,12 @@ class Facts:
     def counts(self) -> dict[str, pl.DataFrame]:
         """The counts of the release (counts.py)."""
         provenance = self.release.folder / PROVENANCE_FILE
-        return counts(self.release.ledger, provenance, sources=self.about.get("sources") or [])
+        return counts(self.release.ledger_paths, provenance, sources=self.about.get("sources") or [])
 
     @cached_property
     def manifests(self) -> list[dict[str, Any]]:
         """Manifests of the tables upstream, inputs first."""
-        return [json.loads(line) for line in (self.release.folder / MANIFESTS_FILE).read_bytes().splitlines()]
+        return [json.loads(line) for line in (self.release.folder / MANIFESTS).read_bytes().splitlines()]
 
     @property
     def about(self) -> Mapping[str, Any]:
@@ -111,7 +117,7 @@ class Facts:
     @cached_property
     def policy(self) -> Policy:
         """The policy that chose."""
-        return ledger_facts(self.release.ledger)[0]
+        return release_ledger(self.release).policy
 
     def number(self, column: str, of: str = "totals", where: str = "", *, per: float | None = None) -> Number:
         """A column of a table of counts over the rows that fulfil `where`: its sum, of dates the earliest or latest, of
@@ -136,9 +142,9 @@ class Facts:
         with duckdb.connect() as connection:
             connection.register(of, self.counts[of].to_arrow())
             (found,) = connection.sql(f"{asked} from {of} {chosen}").fetchall()
-        sql = f"{asked} from (\n{statements()[of].text}\n)" + (f" {chosen}" if chosen else "")
+        sql = f"{asked} from (\n{statements()[of].text_of(self.release)}\n)" + (f" {chosen}" if chosen else "")
         name = f"{of}.{column}" + (f" / {per}" if per is not None else "") + (f" where {where}" if where else "")
-        return Number(name, found[0], sql, files_of(of))
+        return Number(name, found[0], sql, self.files_of(of))
 
     def said(self, *path: str | int, file: str = RELEASE_FILE) -> Number:
         """A number in a JSON file of the release, such as about, decontamination, 0, items. Raises KeyError, IndexError
@@ -163,9 +169,9 @@ class Facts:
         with duckdb.connect() as connection:
             connection.register(name, self.counts[name].to_arrow())
             rows = connection.sql(f"select {named} from {name}{chosen}").pl()
-        text = statements()[name].text
+        text = statements()[name].text_of(self.release)
         sql = f"select {named} from (\n{text}\n){chosen}" if columns or where else text
-        return Counted(name, rows, sql, files_of(name))
+        return Counted(name, rows, sql, self.files_of(name))
 
     def declared_answer(self, asked: str, key: str) -> Answer:
         """What summary.yaml says."""
@@ -200,24 +206,38 @@ class Facts:
                  for model in one["models"]}  # fmt: skip
         return [json.loads(model) for model in sorted(found)]
 
-    def made_from(self, file: str) -> list[dict[str, Any]]:
-        """Tables behind a file of the release, with the sha256 of their content; of many shards one over all."""
-        table = {LEDGER_FILE: LEDGER, PROVENANCE_FILE: PROVENANCE}.get(file)
-        return [] if table is None else [self._version(table)]
+    def files_of(self, name: str) -> tuple[str, ...]:
+        """Files of the release that a statement reads, as it names them."""
+        text = statements()[name].text_of(self.release)
+        return tuple(file for file in (self.release.ledger_name, PROVENANCE_FILE, RELEASE_FILE) if f"'{file}'" in text)
+
+    def read_of(self, file: str) -> dict[str, Any]:
+        """What a statement reads under a name: sha256, of several files one over all, and the tables behind them; of
+        release.json, which holds its own hash, that."""
+        if file == LEDGER_FILES:
+            found = {path.relative_to(self.release.folder).as_posix() for path in self.release.ledger_paths}
+            listed = "".join(f"{name} {self.release.files[name]['sha256']}\n" for name in sorted(found))
+            content: dict[str, Any] = {"files": len(found), "sha256_of_their_sha256": sha256_of(listed)}
+        elif file in self.release.files:
+            content = dict(self.release.files[file])
+        else:
+            return {"sha256": self.release.sha256}
+        tables = {LEDGER_FILES: f"filtered/{self.release.subset}", OLD_LEDGER_FILE: "filtered/ledger"}
+        table = {**tables, PROVENANCE_FILE: PROVENANCE}.get(file)
+        return {**content, "made_from": [] if table is None else [self._version(table)]}
 
     def _version(self, table: str) -> dict[str, Any]:
         parts = sorted((one["partition"] or "", one["content_sha256"]) for one in self.manifests
                        if one["asset"] == table)  # fmt: skip
         if len(parts) == 1:
             return {"table": table, "shards": 1, "content_sha256": parts[0][1]}
-        digest = hashlib.sha256("".join(f"{shard} {sha256}\n" for shard, sha256 in parts).encode()).hexdigest()
+        digest = sha256_of("".join(f"{shard} {sha256}\n" for shard, sha256 in parts))
         return {"table": table, "shards": len(parts), "sha256_of_their_content_sha256": digest}
 
 
-def files_of(name: str) -> tuple[str, ...]:
-    """Files of a release that a statement reads."""
-    files = (LEDGER_FILE, PROVENANCE_FILE, RELEASE_FILE)
-    return tuple(file for file in files if f"'{file}'" in statements()[name].text)
+def sha256_of(text: str) -> str:
+    """64 hex digits."""
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def braced(text: object) -> str:

@@ -264,7 +264,7 @@ def policy(facts: Facts) -> Answer:
         kept=facts.number("kept"),
         rows=facts.number("rows"),
         tables=[facts.counted("reasons"), *tables],
-        basis="ledger.parquet: its policy and cuts",
+        basis="ledger: its policy and cuts",
     )
 
 

@@ -9,7 +9,7 @@ import polars as pl
 from curation_assets.core.validation import Number, Whole, checked, setting
 from curation_assets.methods import lower_is_better, oriented
 from curation_assets.numeric.contrast import variance_alignment
-from curation_assets.numeric.selection import share_count, top_count
+from curation_assets.numeric.selection import best, share_count
 from curation_assets.numeric.variance_shrinking import shrink_by_variance
 from curation_assets.selection.kinds import Kind, embeddings_of, floats, missing_reason, scored
 
@@ -51,7 +51,7 @@ class KIND(Kind):
         if rows.is_empty():
             raise ValueError(f"no sample has an image embedding and a value of {self.start_by}, so there is no set")
         values = floats(rows, self.start_by)
-        starts = top_count(values, max(1, share_count(rows.height, self.start_fraction))).passes(values)
+        starts = best(values, max(1, share_count(rows.height, self.start_fraction)))
         vectors = embeddings_of(rows.filter(pl.Series(starts)))
         count = min(len(vectors), max(1, share_count(rows.height, self.fraction)))
         is_left, moment = shrink_by_variance(vectors, count, self.steps)

@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from curation_assets.audit.lookup import VERSION as LOOKUP_VERSION
 from curation_assets.audit.lookup import write_lookup
 from curation_assets.core.table_names import DOWNLOADS, LOOKUP, REGISTERED_SHARDS, SAMPLES
 from curation_assets.flow.context import PoolContext
@@ -79,7 +80,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         name=LOOKUP,
         grain="pool",
         inputs=(SAMPLES,),
-        version="2",
+        version=LOOKUP_VERSION,
         description="`keys.npy`: from ids, URLs and image hashes to shards, so that `curate why` reads one shard.",
         compute=Folder(lambda ctx, folder: write_lookup(ctx.store, folder, ctx.settings.threads)),
         shown=Shown(kinds=("numpy",)),

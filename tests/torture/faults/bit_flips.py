@@ -1,6 +1,6 @@
 """One random bit of one random file turns over, its size and time stay: `curate verify` names that file and no other.
 
-A small pool of tars (raw, fused and filtered tables, ledgers, subsets, a model) and one of images in tables (with its
+A small pool of tars (raw, fused and filtered tables, subsets, a model) and one of images in tables (with its
 downloads) are built once; every try has a copy of its own.
 """
 
@@ -17,11 +17,11 @@ from unittest import mock
 
 import polars as pl
 
-from curation_assets.audit.ledger import ledger_path, ledger_policies, read_ledger
+from curation_assets.audit.ledger import recorded_ledger
 from curation_assets.core.errors import ModelUnavailableError
 from curation_assets.core.progress import Silent
 from curation_assets.core.settings import load_settings
-from curation_assets.core.table_names import LEDGER
+from curation_assets.core.table_names import SUBSETS
 from curation_assets.engines import addresses, pins
 from curation_assets.engines.addresses import local_folder, resolve_address
 from curation_assets.flow.context import PoolContext
@@ -143,8 +143,8 @@ def _reads_table(ctx: PoolContext, path: Path) -> None:
 
 
 def _reads_ledger(ctx: PoolContext, path: Path) -> None:
-    if path.stem in ledger_policies(ctx.store):
-        _refused(lambda: read_ledger(ledger_path(ctx.store, path.stem)), path)
+    name = path.relative_to(ctx.store.root).parts[1]
+    _refused(lambda: list(recorded_ledger(ctx.store, name).parts()), path)
 
 
 def _reads_model(ctx: PoolContext, path: Path) -> None:
@@ -170,12 +170,12 @@ def _shipped_weights(folder: Path, rng: random.Random, outcome: Outcome) -> None
 
 
 def _repaired(folder: Path, rng: random.Random, outcome: Outcome) -> None:
-    """Tables and ledgers come back with the same content, ledgers and subsets byte for byte."""
+    """Tables come back with the same content, subsets byte for byte."""
     from curation_assets.defs.repairing import repair_pool
 
     ctx = _copied(folder, TARS)
     before = _contents(ctx)
-    patterns = ["raw/samples/*/data.parquet", "filtered/icc/*/manifest.json", "filtered/ledger/*.parquet"]
+    patterns = ["raw/samples/*/data.parquet", "filtered/icc/*/manifest.json", "filtered/clip/*/data.parquet"]
     for pattern in [*patterns, "filtered/subsets/*.npy", "source/*.json"]:
         flip_bit(rng.choice(sorted(ctx.store.root.glob(pattern))).resolve(), rng)
     damages = verify_pool(ctx, tables_of(ctx), Silent()).damages
@@ -191,13 +191,12 @@ def _repaired(folder: Path, rng: random.Random, outcome: Outcome) -> None:
 
 
 def _contents(ctx: PoolContext) -> dict[str, object]:
-    """What tables, ledgers and subsets hold, by name."""
+    """What tables and subsets hold, by name."""
     found: dict[str, object] = {}
     for path in sorted(ctx.store.root.glob("*/*/*/data.parquet")):
         found[path.relative_to(ctx.store.root).as_posix()] = pl.read_parquet(path).to_dict(as_series=False)
-    for asset in (LEDGER, "filtered/subsets"):
-        for path in sorted(path for path in ctx.store.folder_path(asset).glob("*") if path.is_file()):
-            found[f"{asset}/{path.name}"] = path.read_bytes()
+    for path in sorted(path for path in ctx.store.folder_path(SUBSETS).glob("*") if path.is_file()):
+        found[f"{SUBSETS}/{path.name}"] = path.read_bytes()
     return found
 
 
@@ -215,7 +214,7 @@ FAULTS = [
     Fault("a bit of a folder's link", SEEN, _flips(TARS, f"work/{TARS}/*/[ls]*", flip=flip_link), full=15),
     Fault(
         "a bit of a ledger", f"{SEEN}; its readers refuse it",
-        _flips(TARS, f"work/{TARS}/filtered/.ledger.version-*/files/**/*", readers=_reads_ledger), full=25,
+        _flips(TARS, f"work/{TARS}/filtered/icc/*/data.parquet", readers=_reads_ledger), full=25,
     ),
     Fault(
         "a bit of a subset (.npy, .parquet, .tsv)", SEEN,
@@ -230,5 +229,5 @@ FAULTS = [
         _flips(TARS, f"work/{TARS}/distilled/.*.version-*/files/*", readers=_reads_model), full=15,
     ),
     Fault("a bit of shipped weights", f"{SEEN}; they are not loaded", _shipped_weights, full=20),
-    Fault("five damaged files, repaired", "tables equal, ledgers and .npy byte for byte", _repaired, full=2),
+    Fault("five damaged files, repaired", "tables equal, .npy byte for byte", _repaired, full=2),
 ]  # fmt: skip

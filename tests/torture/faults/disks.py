@@ -15,7 +15,7 @@ from curation_assets.flow.graph import tables_of
 from curation_assets.numeric.identity import pack_uids
 from curation_assets.stores.catalog import rebuild_catalog
 from curation_assets.stores.shard_store import ShardStore
-from curation_assets.stores.subsets import write_sorted_keys, write_sorted_subset
+from curation_assets.stores.subsets import write_keys, write_sorted_subset
 from tests.support.id_lists import read_subset
 from tests.support.lineage_pools import webdataset_pool
 from tests.support.small_disk import SmallDisk, small_disk, why_no_disk
@@ -63,7 +63,7 @@ def _full_store(folder: Path, rng: random.Random, outcome: Outcome) -> None:
                 lambda: store.write("fused/sieve_clip", frame(seed, rows), code_version=str(seed)),
                 lambda: store.materialise_folder("distilled/student", model, code_version=str(seed), inputs=[]),
                 lambda: write_sorted_subset(store.root / "ids.npy", store.root / "ids.parquet", [pack_uids(ids)]),
-                lambda: write_sorted_keys(store.root / "keys.tsv", [keys.sort("tar", "key")]),
+                lambda: write_keys(store.root / "keys.tsv", [keys.sort("tar", "key")]),
                 lambda: rebuild_catalog(home),
             )
 

@@ -1,0 +1,92 @@
+"""The subset files of a pool: per policy DataComp's sorted ids, a table of them, and the keys of samples in their tars.
+
+They grow by what came: where only shards came since, which lie after all others, their ids are merged into the file
+that is there, and their keys follow.
+"""
+
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from curation_assets.core.table_names import SAMPLES, SUBSETS
+from curation_assets.flow.context import PoolContext
+from curation_assets.flow.declared import policies_of
+from curation_assets.flow.freshness import config_of
+from curation_assets.flow.graph import tables_of
+from curation_assets.numeric.identity import sorted_uids
+from curation_assets.numeric.sorting import stretches
+from curation_assets.selection.judging import multiplicity
+from curation_assets.selection.policy import Policy
+from curation_assets.stages.filtered.denied import COMPARED
+from curation_assets.stores.arrays import load_npy
+from curation_assets.stores.columns import halves_of
+from curation_assets.stores.content_hash import config_sha256
+from curation_assets.stores.denylist import Denylist
+from curation_assets.stores.subsets import key_lines, write_sorted_subset
+from curation_assets.stores.tar_samples import sample_key
+
+
+def write_subsets(ctx: PoolContext, folder: Path) -> None:
+    """Fill the folder. In memory are a shard, and the ids of one subset."""
+    policies, shards = policies_of(ctx), ctx.store.partitions(SAMPLES)
+    held = _held_shards(ctx, policies, shards)
+    denylist = Denylist.load(ctx.settings.home)  # a takedown that is not applied yet already counts
+    columns = list(dict.fromkeys(["sample_id", "source_row", "tar", "member", *(COMPARED if denylist else ())]))
+    with contextlib.ExitStack() as stack:
+        keys, ids = {}, {}
+        for policy in policies:
+            path = folder / f"{policy.name}.keys.tsv"
+            if held:
+                shutil.copyfile(ctx.store.checked_file(SUBSETS, path.name), path)
+            keys[policy.name] = stack.enter_context(path.open("ab"))
+            ids[policy.name] = stack.enter_context(tempfile.TemporaryFile(dir=folder))
+        for shard in shards[held:]:
+            rows = ctx.store.read(SAMPLES, shard, columns=columns)
+            rows = rows.filter(~denylist.denied(rows)).with_columns(key=sample_key(pl.col("member")))
+            for policy in policies:
+                kept = _kept_rows(ctx, policy, shard, rows)
+                keys[policy.name].write(key_lines(kept.select("tar", "key").drop_nulls()))
+                ids[policy.name].write(halves_of(kept["sample_id"]).tobytes())
+        for policy in policies:
+            ids[policy.name].seek(0)
+            halves = np.frombuffer(ids[policy.name].read(), dtype=np.uint64).reshape(-1, 2)
+            if held:
+                before = load_npy(ctx.store.checked_file(SUBSETS, f"{policy.name}.npy"))
+                halves = np.concatenate([before.view(np.uint64).reshape(-1, 2), halves])
+            packed = sorted_uids(halves)
+            parts = (packed[part] for part in stretches(len(packed)))
+            write_sorted_subset(folder / f"{policy.name}.npy", folder / f"{policy.name}.parquet", parts)
+    ctx.store.remove("filtered/ledger")  # of a version before, whose ledgers were files of the whole pool
+
+
+def _held_shards(ctx: PoolContext, policies: Sequence[Policy], shards: Sequence[str]) -> int:
+    """How many of the shards the files in force hold as they are now; 0 unless the others come after them, and nothing
+    else is another."""
+    manifest = ctx.store.manifest(SUBSETS)
+    table = tables_of(ctx)[SUBSETS]
+    if manifest is None or not manifest.is_made_from(
+        table.version, config_sha256(config_of(ctx, table, None)), (), None
+    ):
+        return 0
+    read = {(one.asset, one.partition): one.content_sha256 for one in manifest.inputs}
+    count = len({partition for _, partition in read})
+    now = {
+        (asset, shard): of_shard.content_sha256
+        for asset in (SAMPLES, *(f"filtered/{policy.name}" for policy in policies))
+        for shard in shards[:count]
+        if (of_shard := ctx.store.manifest(asset, shard)) is not None
+    }
+    return count if read == now and count < len(shards) else 0
+
+
+def _kept_rows(ctx: PoolContext, policy: Policy, shard: str, rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows of a shard that a policy keeps, each as often as it counts."""
+    verdicts = ctx.store.read(f"filtered/{policy.name}", shard, columns=["source_row", "verdict", "value"])
+    times = verdicts.select("source_row", times=pl.Series(multiplicity(policy, verdicts))).filter(pl.col("times") > 0)
+    kept = rows.join(times, on="source_row", how="inner", maintain_order="left")
+    return kept if not policy.repeats else kept[np.repeat(np.arange(kept.height), kept["times"].to_numpy())]
