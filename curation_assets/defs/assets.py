@@ -58,9 +58,9 @@ def backfill_condition(cron_schedule: str, source: dg.AssetKey) -> dg.Automation
         dg.AutomationCondition.cron_tick_passed(cron_schedule)
         & dg.AutomationCondition.missing()
         & ~dg.AutomationCondition.in_progress()
-        & ~dg.AutomationCondition.any_deps_match(dg.AutomationCondition.missing()).ignore(
-            dg.AssetSelection.assets(source)
-        )
+        & ~dg.AutomationCondition.any_deps_match(
+            dg.AutomationCondition.missing() & ~dg.AutomationCondition.will_be_requested()
+        ).ignore(dg.AssetSelection.assets(source))
         & dg.AutomationCondition.all_deps_match(
             dg.AutomationCondition.will_be_requested()
             | dg.AutomationCondition.all_checks_match(dg.AutomationCondition.check_passed(), blocking_only=True)

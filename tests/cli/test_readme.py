@@ -17,7 +17,7 @@ README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
 PAGES = [
     REPOSITORY / "README.md",
     REPOSITORY / "CONTRIBUTING.md",
-    *sorted(path for path in (REPOSITORY / "docs").rglob("*.md") if path.name != "tutorial.md"),
+    *sorted(path for path in (REPOSITORY / "docs").rglob("*.md") if not {"tutorial.md", "decisions"} & {*path.parts}),
 ]
 MAX_WORDS, MAX_WIDTH = 900, 100
 
