@@ -11,10 +11,11 @@ from typing import Any
 import polars as pl
 
 from curation_assets.audit.ledger import (
-    LedgerError,
     exact_rank,
     ledger_policies,
     manifests_behind,
+    policy_in,
+    recorded_columns,
     recorded_ledger,
 )
 from curation_assets.audit.lookup import shards_of
@@ -22,12 +23,12 @@ from curation_assets.core.plain_json import plain
 from curation_assets.core.settings import Settings
 from curation_assets.core.table_names import PROVENANCE, SAMPLES
 from curation_assets.numeric.identity import is_sample_id
+from curation_assets.selection.cut import cut_of_frame
 from curation_assets.selection.judging import multiplicity
 from curation_assets.selection.left_out import left_out_words
 from curation_assets.sources.declaration import list_pools
 from curation_assets.stores.denylist import Denylist, Kind
 from curation_assets.stores.manifest import Manifest
-from curation_assets.stores.parquet import scan_parquet
 from curation_assets.stores.shard_store import ShardStore
 from curation_assets.stores.web_addresses import is_same_url
 
@@ -172,23 +173,25 @@ def _with_mixture(store: ShardStore, verdict: dict[str, Any]) -> dict[str, Any]:
 
 
 def _verdict(store: ShardStore, name: str, shard: str, source_row: int) -> dict[str, Any] | None:
-    """What a policy's table has of a row; None where it has no such row yet, or an earlier version wrote it."""
-    if shard not in store.partitions(f"filtered/{name}"):
+    """What a policy's table has of a row; None where it has no such row yet. A table of an earlier version has no
+    signals beside what decided, and does not state how often a kept row counts."""
+    table = f"filtered/{name}"
+    if shard not in store.partitions(table):
         return None
-    try:
-        ledger = recorded_ledger(store, name, [shard])
-    except LedgerError:
-        return None
-    found = scan_parquet(ledger.paths[0]).filter(pl.col("source_row") == source_row).collect()
+    (path,) = store.checked_paths(table, [shard])
+    found = scan_parquet(path).filter(pl.col("source_row") == source_row).collect()
     if found.is_empty():
         return None
-    row, manifest = found.row(0, named=True), store.manifest(f"filtered/{name}", shard)
+    row, manifest = found.row(0, named=True), store.manifest(table, shard)
+    policy_cut = cut_of_frame(store.read(f"{table}_cut"))
     assert manifest is not None, name
-    steps = [number for number, cut in enumerate(ledger.cut.cuts) if cut.rank_by == row["decided_by"]]
-    cut = ledger.cut.cuts[_step_of(row, steps)] if steps else None
+    policy = policy_in(manifest.facts) if manifest.facts else None
+    steps = [number for number, cut in enumerate(policy_cut.cuts) if cut.rank_by == row["decided_by"]]
+    cut = policy_cut.cuts[_step_of(row, steps)] if steps else None
+    entries = int(row["verdict"] == "kept") if policy is None else int(multiplicity(policy, found)[0])
     return {
         "policy": name,
-        "policy_version": ledger.policy.version,
+        "policy_version": policy_cut.policy_version,
         "verdict": row["verdict"],
         "reason": row["reason"],
         "decided_by": row["decided_by"],
@@ -198,8 +201,8 @@ def _verdict(store: ShardStore, name: str, shard: str, source_row: int) -> dict[
         "better_than": None if cut is None or row["value"] is None else cut.share_below(row["value"]),
         "candidates": None if cut is None else cut.candidates,
         "kept_count": None if cut is None else cut.kept,
-        "entries": int(multiplicity(ledger.policy, found)[0]),
-        "signals": {signal: row[signal] for signal in ledger.signals},
+        "entries": entries,
+        "signals": {signal: row[signal] for signal in recorded_columns(found.columns)},
         "shard": shard,
         "source_row": source_row,
         "run_id": manifest.run_id,
