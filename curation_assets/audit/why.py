@@ -29,6 +29,7 @@ from curation_assets.selection.left_out import left_out_words
 from curation_assets.sources.declaration import list_pools
 from curation_assets.stores.denylist import Denylist, Kind
 from curation_assets.stores.manifest import Manifest
+from curation_assets.stores.parquet import scan_parquet
 from curation_assets.stores.shard_store import ShardStore
 from curation_assets.stores.web_addresses import is_same_url
 
