@@ -5,7 +5,7 @@
 Each pool has photographs of two shards with planted noise (one draw a pool) and as many pairs of the web (another draw
 a pool), sources `photographs` and `web`. Every policy takes a quarter; models on frozen features of the profile's
 encoder are measured on 500 photographs that nothing was trained or chosen on. Recipes have the settings of the page;
-none is chosen here. Writes benchmarks/results/mixtures.csv and prints the comparison and CPU seconds per 1,000 rows.
+none is chosen here. Writes benchmarks/results/mixtures.csv.gz and prints the comparison and CPU seconds per 1,000 rows.
 """
 
 import argparse
@@ -147,7 +147,8 @@ def main() -> None:
         parts.append(metrics_of_pool(settings, name, console))
     results = pl.concat(parts).with_columns(pl.col("value").round(5))
     results = results.select("pool", "trainer", *results.columns[:8])
-    results.sort("pool", "trainer", "metric", "policy", "seed").write_csv(RESULTS / "mixtures.csv")
+    order = ("pool", "trainer", "metric", "policy", "seed")
+    results.sort(order).write_csv(RESULTS / "mixtures.csv.gz", compression="gzip")
     print("\n\n".join(tables_of_results("mixtures", results)))
 
 

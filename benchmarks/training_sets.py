@@ -11,8 +11,8 @@ noise (sources/noisy_photos.py), one draw of the noise per pool, measured on the
 nothing was trained or chosen on; models on frozen features of the profile's encoder, and models from scratch.
 --set-choices: policies that look at the whole set, beside random, CLIP, SIEVE and ICC; the targets of norm_sim are
 photographs of a shard that the pool then has not, or scenes of a stream of their own. They need Debian's wordnet-base.
-Writes benchmarks/results/training_sets_{scenes,photos}[_set_choices].csv (a row per pool, training set, size, seed and
-metric) and prints the comparison. What is finished is reused.
+Writes benchmarks/results/training_sets_{scenes,photos}[_set_choices].csv.gz (a row per pool, training set, size, seed
+and metric) and prints the comparison. What is finished is reused.
 """
 
 import argparse
@@ -151,7 +151,7 @@ def page() -> str:
     """Tables of all that was measured so far, as Markdown."""
     parts = []
     for kind in ("scenes", "photos", "scenes_set_choices", "photos_set_choices"):
-        path = RESULTS / f"training_sets_{kind}.csv"
+        path = RESULTS / f"training_sets_{kind}.csv.gz"
         if path.is_file():
             parts += tables_of_results(kind, pl.read_csv(path, schema_overrides={"reason": pl.String}))
     return "\n\n".join(parts)
@@ -211,7 +211,8 @@ def bench(given: argparse.Namespace, console: Console) -> None:
     results = pl.concat(parts).with_columns(pl.col("value").round(5))
     RESULTS.mkdir(exist_ok=True)
     order: Sequence[str] = ("pool", "trainer", "metric", "policy", "size", "seed")
-    results.select("pool", "trainer", *results.columns[:8]).sort(order).write_csv(RESULTS / f"training_sets_{kind}.csv")
+    results = results.select("pool", "trainer", *results.columns[:8]).sort(order)
+    results.write_csv(RESULTS / f"training_sets_{kind}.csv.gz", compression="gzip")
     print("\n\n".join(tables_of_results(kind, results)))
 
 

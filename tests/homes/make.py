@@ -1,10 +1,10 @@
 """Make a small home with the `curate` of any version and pack it: one per format on disk, when a format comes.
 
-    PATH=/that/version/.venv/bin:$PATH python tests/homes/make.py tests/homes/format_1.tar.xz
+    PATH=/that/version/.venv/bin:$PATH python tests/homes/make.py format_1
 
 40 drawn scenes and 20 drawn pictures of two tars, both run; a release, an export, one sample taken down. Only commands
 are used, so that an older checkout makes the home as its users did. The home's own place is in its records, as with a
-home that was moved.
+home that was moved. All are in one archive, since they have most of their bytes in common.
 """
 
 import io
@@ -27,6 +27,7 @@ shard_size: 20
 profile: embedded
 """
 LEFT_OUT = ("dagster", "logs", "tmp")  # records of runs: not the format
+PACKED = Path(__file__).with_name("homes.tar.xz")
 NOT_MADE = "downstream"  # stage whose tables are left out, as of a run without it: the reports are most of the bytes
 
 
@@ -76,13 +77,20 @@ def make(home: Path, curate: list[str]) -> None:
     run("takedown", "apply")
 
 
-def pack(home: Path, into: Path) -> None:
-    """The home as a tar.xz, without the records of runs and the stage of reports."""
-    with tarfile.open(into, "w:xz", preset=9) as tar:
+def pack(home: Path, name: str) -> None:
+    """Adds the home to the archive as `name`, without the records of runs and the stage of reports."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:xz", preset=9) as tar:
+        if PACKED.is_file():
+            with tarfile.open(PACKED) as before:
+                for member in before:
+                    if member.name.split("/")[0] != name:
+                        tar.addfile(member, before.extractfile(member) if member.isfile() else None)
         for path in sorted(home.rglob("*")):
-            name = path.relative_to(home)
-            if (path.is_file() or path.is_symlink()) and name.parts[0] not in LEFT_OUT and NOT_MADE not in name.parts:
-                tar.add(path, f"home/{name.as_posix()}", recursive=False)
+            parts = path.relative_to(home).parts
+            if (path.is_file() or path.is_symlink()) and parts[0] not in LEFT_OUT and NOT_MADE not in parts:
+                tar.add(path, f"{name}/{'/'.join(parts)}", recursive=False)
+    PACKED.write_bytes(packed.getvalue())
 
 
 if __name__ == "__main__":
@@ -90,5 +98,5 @@ if __name__ == "__main__":
         home = Path(folder) / "home"
         home.mkdir()
         make(home, sys.argv[2:] or ["curate"])
-        pack(home, Path(sys.argv[1]))
-    print(f"{sys.argv[1]}: {Path(sys.argv[1]).stat().st_size:,} bytes")
+        pack(home, sys.argv[1])
+    print(f"{PACKED}: {PACKED.stat().st_size:,} bytes")
