@@ -1,4 +1,4 @@
-"""Answer a takedown, and a question about rights: what do you hold of this image, may you, and is it gone?
+"""Answer a takedown, and a question about rights: what do you hold of this image, may you, and was it removed?
 
     python examples/answer_a_takedown.py IMAGE HOME POOL
 

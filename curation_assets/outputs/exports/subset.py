@@ -208,7 +208,7 @@ def _located(ctx: PoolContext, name: str, places: Iterable[pl.DataFrame], source
 
     `places`: samples with shard, source_row (null where they are not known), multiplicity, and their signals.
     """
-    gone = [pl.DataFrame(schema=MISSING_SCHEMA)]
+    removed = [pl.DataFrame(schema=MISSING_SCHEMA)]
     with open_whole_pool(ctx.store, [SAMPLES]) as connection:
         connection.register("denied", _denied_ids(ctx).to_frame().to_arrow())
         for number, part in enumerate(places):
@@ -223,9 +223,9 @@ def _located(ctx: PoolContext, name: str, places: Iterable[pl.DataFrame], source
             yield from map(pl.DataFrame, rows.to_arrow_reader(PART_ROWS))
 
         ordered = placed("* exclude (is_kept, reason) from placed where is_kept order by shard, source_row")
-        rows = FrameFile(_with_samples(ctx, ordered, gone))
+        rows = FrameFile(_with_samples(ctx, ordered, removed))
         absent = placed(f"{', '.join(MISSING_SCHEMA)} from placed where not is_kept order by sample_id")
-        missing = FrameFile(itertools.chain(absent, gone))
+        missing = FrameFile(itertools.chain(absent, removed))
     if not rows.height + missing.height:
         raise ValueError(f"subset {name!r} ({source}) is empty; there is nothing to export")
     known = known_provenance(ctx, rows)
@@ -242,8 +242,10 @@ def _denied_ids(ctx: PoolContext) -> pl.Series:
     return pl.concat(ids).unique()
 
 
-def _with_samples(ctx: PoolContext, places: Iterable[pl.DataFrame], gone: list[pl.DataFrame]) -> Iterator[pl.DataFrame]:
-    """Rows of samples at their places, part by part; those that were removed since are added to `gone`."""
+def _with_samples(
+    ctx: PoolContext, places: Iterable[pl.DataFrame], removed: list[pl.DataFrame]
+) -> Iterator[pl.DataFrame]:
+    """Rows of samples at their places, part by part; those that were removed since are added to `removed`."""
     there = ctx.store.partitions(SAMPLES)
     for wanted in in_batches(places, PART_ROWS):
         shards = sorted(set(wanted["shard"]) & set(there))
@@ -257,7 +259,7 @@ def _with_samples(ctx: PoolContext, places: Iterable[pl.DataFrame], gone: list[p
         rows = scan.sort(ROW_KEY).collect()
         carried = [*SAMPLE_COLUMNS, *([OWN_ID] if OWN_ID in rows.columns else [])]
         more = wanted.drop(ROW_KEY)
-        gone.append(
+        removed.append(
             more.join(rows, on="sample_id", how="anti").select("sample_id", "multiplicity", reason=pl.lit(NOT_IN_POOL))
         )
         yield with_provenance(ctx, rows.select(carried)).join(more, on="sample_id", how="inner", maintain_order="left")
