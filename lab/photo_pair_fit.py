@@ -1,6 +1,6 @@
 """The heads of photo_pair: fitted on features of photos and sentence vectors of captions, and measured on others."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -119,6 +119,42 @@ def reduction(features: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
     return weight.astype(np.float32), (-(weight @ mean)).astype(np.float32)
 
 
+def contrastive_loss(
+    towers: Mapping[str, Towers],
+    scale: torch.Tensor,
+    images: torch.Tensor,
+    sentences: torch.Tensor,
+    more: torch.Tensor | None,
+    recipe: Recipe,
+    generator: torch.Generator,
+) -> torch.Tensor:
+    """Cross-entropy of each image among the captions and of each caption among the images, under dropout and noise.
+
+    `images`: (M, B, K), a head's own batch each, and `sentences`: (M, B, 384) of their captions. `more`: (Q, 384), of
+    which `recipe.more_captions` a head are drawn, negatives of every image. `scale`: (M, 1, 1), log of the logits'.
+    """
+    heads, batch = images.shape[:2]
+
+    def kept(shape: tuple[int, ...], dropout: float) -> torch.Tensor:
+        return (torch.rand(shape, generator=generator) >= dropout).float() / (1 - dropout)
+
+    def noisy(vectors: torch.Tensor, noise: float) -> torch.Tensor:
+        return vectors + noise * torch.randn(vectors.shape, generator=generator)
+
+    seen = noisy(images * kept(tuple(images.shape), recipe.input_dropout), recipe.image_noise)
+    if more is not None:
+        places = torch.randint(len(more), (heads, recipe.more_captions), generator=generator)
+        sentences = torch.cat([sentences, more[places]], dim=1)
+    read = noisy(sentences, recipe.text_noise)
+    u = towers["image"](seen, kept((heads, batch, recipe.hidden), recipe.image_dropout))
+    v = towers["text"](read, kept((*read.shape[:2], recipe.hidden), recipe.text_dropout))
+    logits = torch.bmm(u, v.transpose(1, 2)) * scale.exp().clamp(max=100.0)  # (M, B, B + Q)
+    target = torch.arange(batch).repeat(heads)
+    loss = F.cross_entropy(logits.flatten(0, 1), target, label_smoothing=recipe.label_smoothing)
+    back = logits[:, :, :batch].transpose(1, 2).flatten(0, 1)
+    return loss + F.cross_entropy(back, target, label_smoothing=recipe.label_smoothing)
+
+
 def fit(
     pairs: PairFeatures,
     classes: np.ndarray,
@@ -161,30 +197,13 @@ def fit(
         optimizer, lambda step: warm_up_then_cosine(step, steps, max(1, steps // 10))
     )
 
-    def kept(shape: tuple[int, ...], dropout: float) -> torch.Tensor:
-        return (torch.rand(shape, generator=generator) >= dropout).float() / (1 - dropout)
-
-    def noisy(vectors: torch.Tensor, noise: float) -> torch.Tensor:
-        return vectors + noise * torch.randn(vectors.shape, generator=generator)
-
-    target = torch.arange(batch).repeat(heads)
     for _ in range(recipe.epochs):
         order = torch.stack([torch.randperm(count, generator=generator) for _ in range(heads)])
         for rows in order[:, : per_epoch * batch].split(batch, dim=1):  # (M, B)
             view = torch.randint(views, rows.shape, generator=generator)
             drawn = torch.rand(rows.shape, generator=generator) * counts[rows]
             seen, read = images[view, rows], sentences[starts[rows] + drawn.long()]
-            seen = noisy(seen * kept(tuple(seen.shape), recipe.input_dropout), recipe.image_noise)
-            if others is not None:
-                places = torch.randint(len(others), (heads, recipe.more_captions), generator=generator)
-                read = torch.cat([read, others[places]], dim=1)
-            read = noisy(read, recipe.text_noise)
-            u = towers["image"](seen, kept((*seen.shape[:2], recipe.hidden), recipe.image_dropout))
-            v = towers["text"](read, kept((*read.shape[:2], recipe.hidden), recipe.text_dropout))
-            logits = torch.bmm(u, v.transpose(1, 2)) * scale.exp().clamp(max=100.0)  # (M, B, B + Q)
-            loss = F.cross_entropy(logits.flatten(0, 1), target, label_smoothing=recipe.label_smoothing)
-            back = logits[:, :, :batch].transpose(1, 2).flatten(0, 1)
-            loss = loss + F.cross_entropy(back, target, label_smoothing=recipe.label_smoothing)
+            loss = contrastive_loss(towers, scale, seen, read, others, recipe, generator)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

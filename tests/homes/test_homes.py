@@ -1,6 +1,6 @@
 """Homes that earlier versions left: they open, are sound, go on with a new shard, and samples leave them.
 
-A folder of homes.tar.xz is a home as its version's commands made it (`make.py`), unpacked elsewhere, as if it was moved.
+A folder of homes.tar.xz is a home as its version's commands made it (`make.py`), unpacked elsewhere, as if moved.
 """
 
 import json

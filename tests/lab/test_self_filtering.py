@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from benchmarks.self_filtering import mismatched, mixture_of, refitted
 from lab.photo_pair import scores_of
 from lab.photo_pair_fit import PairFeatures, Recipe, fit
-from lab.self_filtering import mismatched, mixture_of, refitted
 
 TINY = Recipe(heads=2, reduced=8, hidden=16, width=8, epochs=4, batch=16, more_captions=4)
 

@@ -1,6 +1,6 @@
 """Self-filtering tried on web pairs: heads refitted on what they call clean of a pool, judged on other owners.
 
-    OMP_NUM_THREADS=1 python -m lab.self_filtering --data ../shared/data --work DIR
+    OMP_NUM_THREADS=1 python -m benchmarks.self_filtering --data ../shared/data --work DIR
 
 After arXiv 2606.23611: an encoder learns from an evolving mixture of the rows that its own score calls clean and of a
 random share of the pool. Here the heads of photo_pair are refitted in three rounds, each time on the half of the pool
@@ -16,7 +16,7 @@ refitted as often on the whole pool.
 
 Figures: AUC of an image with its own caption above English captions of other owners of the fold
 (benchmarks/web_pairs.py), over English rows of two words or more; differences from the heads as they were, with 95 %
-intervals by drawing owners. Writes benchmarks/results/self_filtering.csv, which
+intervals by drawing owners. Puts the rows of a setting into benchmarks/results/self_filtering.csv, which
 docs/decisions/0104-no-self-filtering.md reads.
 """
 
@@ -31,20 +31,19 @@ import numpy as np
 import polars as pl
 import torch
 import torch.nn.functional as F
-from PIL import ImageOps
+from rich.console import Console
 
 from benchmarks.web_pairs import FOLDS, HELD_OUT, SHIPPED, further_captions, interval, parts_of, ranks_among, web_rows
-from curation_assets.core.progress import Silent
+from curation_assets.core.progress import Silent, reporter_for
 from curation_assets.core.settings import Profile
-from curation_assets.engines import load_engine, photo_pair, resolve_address
-from curation_assets.engines.efficientnet import BACKBONES
+from curation_assets.engines import load_engine
 from curation_assets.engines.photo_pair import from_stored, to_stored
-from lab.photo_pair import SENTENCE_ENCODER, class_vectors, embedded, scores_of
-from lab.photo_pair_fit import PairFeatures, Recipe, Towers, figures, fit
+from lab.photo_pair import SENTENCE_ENCODER, class_vectors, embedded, extract, scores_of
+from lab.photo_pair_fit import PairFeatures, Recipe, Towers, contrastive_loss, figures, fit
 from lab.photo_pairs_read import Photo, read_photos
 
-RESULTS = Path(__file__).parents[1] / "benchmarks" / "results" / "self_filtering.csv"
-AT_ONCE = 500  # photos of a saved part
+RESULTS = Path(__file__).parent / "results" / "self_filtering.csv"
+WHOLE_AND_MIRRORED = [0, 2]  # of the views that `extract` makes
 SHARDS = ("000000", "000002", "000003", "000004", HELD_OUT)
 ROUNDS = 3
 CLEAN, RANDOM = 0.5, 0.1  # shares of the pool that a round learns from
@@ -55,26 +54,12 @@ PART = "English, two words or more"
 Tensors = Mapping[str, torch.Tensor]
 
 
-def extracted(photos: Sequence[Photo], work: Path, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """(2, N, F) float16 features of whole and mirrored images, (N, 1000) class probabilities; kept in `work`."""
-    backbones = {one: resolve_address(f"embedded:{one}") for one in BACKBONES}
-    features = photo_pair.load_features(tuple(BACKBONES), backbones, "cpu")
-    parts = []
-    for start in range(0, len(photos), AT_ONCE):
-        file = work / f"{name}_{start:06d}.npz"
-        if not file.is_file():
-            seen = []
-            for first in range(start, min(start + AT_ONCE, len(photos)), 20):
-                images = [photo.load() for photo in photos[first : min(first + 20, start + AT_ONCE)]]
-                whole, mirrored = features(images), features([ImageOps.mirror(image) for image in images])
-                seen.append((torch.stack([whole[0], mirrored[0]]).half().numpy(), whole[1].half().numpy()))
-            images_of_part = np.concatenate([a for a, _ in seen], axis=1)
-            np.savez(work / "part.npz", images=images_of_part, probabilities=np.concatenate([b for _, b in seen]))
-            (work / "part.npz").replace(file)
-            print(f"{name}: {min(start + AT_ONCE, len(photos))} of {len(photos)}", flush=True)
-        with np.load(file, allow_pickle=False) as stored:
-            parts.append((stored["images"], stored["probabilities"]))
-    return np.concatenate([a for a, _ in parts], axis=1), np.concatenate([b for _, b in parts])
+def two_views(photos: Sequence[Photo], work: Path) -> PairFeatures:
+    """Features of whole and mirrored images, all of which can be decoded; kept in `work`."""
+    _, pairs = extract(photos, work, 0, reporter_for(Console(stderr=True)))
+    if len(pairs) != len(photos):
+        raise ValueError(f"expected {len(photos)} images that can be decoded, got {len(pairs)}")
+    return replace(pairs, images=pairs.images[WHOLE_AND_MIRRORED])
 
 
 def refitted(heads: Tensors, pairs: PairFeatures, recipe: Recipe, seed: int, more: np.ndarray) -> Tensors:
@@ -101,26 +86,10 @@ def refitted(heads: Tensors, pairs: PairFeatures, recipe: Recipe, seed: int, mor
     optimizer = torch.optim.AdamW([*weights, scale], lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
     batch = min(recipe.batch, len(pairs))
 
-    def kept(shape: tuple[int, ...], dropout: float) -> torch.Tensor:
-        return (torch.rand(shape, generator=generator) >= dropout).float() / (1 - dropout)
-
-    def noisy(vectors: torch.Tensor, noise: float) -> torch.Tensor:
-        return vectors + noise * torch.randn(vectors.shape, generator=generator)
-
-    target = torch.arange(batch).repeat(recipe.heads)
     for _ in range(recipe.epochs * max(1, len(pairs) // batch)):
         rows = torch.stack([torch.randperm(len(pairs), generator=generator)[:batch] for _ in range(recipe.heads)])
         view = torch.randint(len(images), rows.shape, generator=generator)
-        seen, read = images[view, rows], sentences[rows]
-        seen = noisy(seen * kept(tuple(seen.shape), recipe.input_dropout), recipe.image_noise)
-        places = torch.randint(len(others), (recipe.heads, recipe.more_captions), generator=generator)
-        read = noisy(torch.cat([read, others[places]], dim=1), recipe.text_noise)
-        u = towers["image"](seen, kept((*seen.shape[:2], recipe.hidden), recipe.image_dropout))
-        v = towers["text"](read, kept((*read.shape[:2], recipe.hidden), recipe.text_dropout))
-        logits = torch.bmm(u, v.transpose(1, 2)) * scale.exp().clamp(max=100.0)
-        loss = F.cross_entropy(logits.flatten(0, 1), target, label_smoothing=recipe.label_smoothing)
-        back = logits[:, :, :batch].transpose(1, 2).flatten(0, 1)
-        loss = loss + F.cross_entropy(back, target, label_smoothing=recipe.label_smoothing)
+        loss = contrastive_loss(towers, scale, images[view, rows], sentences[rows], others, recipe, generator)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -154,15 +123,9 @@ class Trial:
         photos = [photo for shard in SHARDS for photo in read_photos(data / "photos" / f"{shard}.tar")]
         texts = pl.read_parquet(data / "photos" / "captions.parquet").select("shard", "key", "captions")
         captions_of = {f"{shard}.tar:{key}.jpg": captions for shard, key, captions in texts.iter_rows()}
-        captions = [captions_of[photo.name] for photo in photos]
+        photos = [replace(photo, captions=tuple(captions_of[photo.name])) for photo in photos]
         encoder: Any = load_engine("sentence_encoder", Profile("training", {"sentence_encoder": SENTENCE_ENCODER}))
-        flat = [text for own in captions for text in own]
-        sentences = embedded(flat, encoder, "captions of photographs", work, Silent())
-        of_web = embedded([photo.captions[0] for photo in web], encoder, "alt texts", work, Silent())
-        self.photos = PairFeatures(
-            *extracted(photos, work, "photos"), sentences, np.cumsum([0, *(len(own) for own in captions)])
-        )
-        self.web = PairFeatures(*extracted(web, work, "web"), of_web, np.arange(len(web) + 1))
+        self.photos, self.web = two_views(photos, work), two_views(web, work)
         self.shard_of = np.array([photo.name.partition(".")[0] for photo in photos])
         self.owners, self.folds = self.rows["owner"].to_numpy(), self.rows["fold"].to_numpy()
         english = (pl.col("language_guess") == "en") & (pl.col("words") >= 2)
@@ -261,10 +224,10 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(1)
     trial = Trial(given.data, given.work)
-    rows: list[dict[str, Any]] = []
     for setting in given.settings:
-        rows += rows_of(trial, setting, given.seed)
-        pl.DataFrame(rows).with_columns(pl.col(pl.Float64).round(4)).write_csv(RESULTS)
+        measured = pl.DataFrame(rows_of(trial, setting, given.seed)).with_columns(pl.col(pl.Float64).round(4))
+        before = pl.read_csv(RESULTS).filter(pl.col("setting") != setting) if RESULTS.is_file() else measured.clear()
+        pl.concat([before, measured]).write_csv(RESULTS)
 
 
 if __name__ == "__main__":
