@@ -1,11 +1,12 @@
 """What all training stages share: seeds, cached scenes, encoding, fp16 saving and the manifest."""
 
+import argparse
 import hashlib
 import json
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -149,6 +150,17 @@ def progress(steps: int, name: str) -> Iterator[tuple[int, tqdm]]:
         for step in range(steps):
             yield step, bar
             bar.update()
+
+
+def run_or_refuse(
+    parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], None], arguments: Sequence[str] | None
+) -> None:
+    """Call `run` with the parsed arguments. A message and status 2 for input that cannot be trained on."""
+    given = parser.parse_args(arguments)
+    try:
+        run(given)
+    except (FileNotFoundError, ValueError) as error:
+        parser.error(str(error))
 
 
 @contextmanager

@@ -31,7 +31,7 @@ from curation_assets.stores.images import ImageRejected
 from curation_assets.stores.rankings import load_ranked_image
 from curation_assets.stores.text_tables import read_rows
 from lab import manifest
-from lab.common import Clock, Setup, record, replaced_folder
+from lab.common import Clock, Setup, record, replaced_folder, run_or_refuse
 
 KINDS = ("photo", "screenshot", "diagram", "drawing", "logo", "document")
 PENALTY = 0.1  # times the sum of squares of the weights; of .03 to 1 by cross-validation
@@ -169,7 +169,7 @@ def run(given: argparse.Namespace) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Command line. A message and status 2 for input that cannot be trained on."""
+    """Command line."""
     parser = argparse.ArgumentParser(
         prog="python -m lab image_kind",
         description=__doc__,
@@ -179,11 +179,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder that gets image_kind/")
     parser.add_argument("--folds", type=int, default=5, help="of the cross-validation")
     parser.add_argument("--threads", type=int, default=1)
-    given = parser.parse_args(arguments)
-    try:
-        run(given)
-    except (FileNotFoundError, ValueError) as error:
-        parser.error(str(error))
+    run_or_refuse(parser, run, arguments)
 
 
 if __name__ == "__main__":

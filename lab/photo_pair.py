@@ -39,7 +39,7 @@ from curation_assets.stores.atomic import replacing
 from curation_assets.stores.file_hash import PACKED, file_sha256, unpacked_sha256
 from curation_assets.stores.images import ImageRejected
 from lab import manifest
-from lab.common import Clock, Setup, record, replaced_folder
+from lab.common import Clock, Setup, record, replaced_folder, run_or_refuse
 from lab.photo_pair_fit import PairFeatures, Recipe, figures, fit
 from lab.photo_pairs_read import Photo, captions_in, read_photos
 
@@ -348,7 +348,7 @@ def _recipe_options() -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Command line. A message and status 2 for input that cannot be trained on."""
+    """Command line."""
     parser = argparse.ArgumentParser(
         prog="python -m lab photo_pair",
         description=__doc__,
@@ -380,11 +380,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for field in fields(Recipe):
         kind = int if field.type in (int, "int") else float
         parser.add_argument(f"--{field.name.replace('_', '-')}", type=kind, help=f"default {field.default}")
-    given = parser.parse_args(arguments)
-    try:
-        run(given)
-    except (FileNotFoundError, ValueError) as error:
-        parser.error(str(error))
+    run_or_refuse(parser, run, arguments)
 
 
 if __name__ == "__main__":

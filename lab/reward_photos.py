@@ -21,7 +21,7 @@ from curation_assets.engines import load_engine
 from curation_assets.stores.rankings import read_rankings, split_by_image
 from curation_assets.training.reward import RewardRecipe, preference_of, ranked_features, train_reward_model
 from lab import manifest
-from lab.common import Clock, Setup, record, replaced_folder
+from lab.common import Clock, Setup, record, replaced_folder, run_or_refuse
 from lab.photo_pairs_read import Photo, read_photos
 
 NAME = "reward_photos"
@@ -94,7 +94,7 @@ def run(given: argparse.Namespace) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Command line. A message and status 2 for input that cannot be trained on."""
+    """Command line."""
     parser = argparse.ArgumentParser(
         prog="python -m lab reward_photos", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -104,11 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--pair-encoder", default="embedded:photo_pair", help="default embedded:photo_pair")
     parser.add_argument("--updates", type=int, default=RECIPE.updates)
     parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args(arguments)
-    try:
-        run(given)
-    except (FileNotFoundError, ValueError) as error:
-        parser.error(str(error))
+    run_or_refuse(parser, run, arguments)
 
 
 if __name__ == "__main__":

@@ -75,9 +75,8 @@ def policy_in(facts: Mapping[str, Any]) -> Policy:
     for step in (content, *content["prefilters"]):
         step["threshold"] = number(step["threshold"])
     prefilters = tuple(Prefilter(**fields) for fields in content.pop("prefilters"))
-    for name in ("licences",):
-        content[name] = tuple(content.get(name, ()))
-    return Policy(prefilters=prefilters, **content)
+    licences = tuple(content.pop("licences", ()))
+    return Policy(prefilters=prefilters, licences=licences, **content)
 
 
 @dataclass(frozen=True)
@@ -218,26 +217,18 @@ def exact_rank(ledger: Ledger, step: int, sample_id: str, value: float) -> int:
     """Rank, 1 is best, of a sample's value among the rows that reached a cut: one count over the pool. Equal values go
     by id."""
     names = [one.rank_by for one in ledger.policy.steps]
+    last = {name: number for number, name in enumerate(names)}
+    first = {name: names.index(name) for name in names}
     column, worth, rank = signal_column(names[step]), oriented(names[step], value), 1
     for part in ledger.parts(["sample_id", "decided_by", "reason", column]):
         decided = pl.col("decided_by").cast(pl.String)
         is_prefiltered = pl.col("reason").cast(pl.String).str.starts_with("prefilter:").fill_null(False)
-        at = pl.when(is_prefiltered).then(_first_of(names, decided)).otherwise(_last_of(names, decided))
+        reached = [decided.replace_strict(one, default=None, return_dtype=pl.Int64) for one in (first, last)]
+        at = pl.when(is_prefiltered).then(reached[0]).otherwise(reached[1])
         rows = part.filter(at >= step).with_columns(worth=oriented(names[step], pl.col(column)))
         ties = (pl.col("worth") == worth) & (pl.col("sample_id") < sample_id)
         rank += rows.filter((pl.col("worth") > worth) | ties).height
     return rank
-
-
-def _first_of(names: Sequence[str], decided_by: pl.Expr) -> pl.Expr:
-    numbers = {name: number for number, name in reversed(list(enumerate(names)))}
-    return decided_by.replace_strict(numbers, default=None, return_dtype=pl.Int64)
-
-
-def _last_of(names: Sequence[str], decided_by: pl.Expr) -> pl.Expr:
-    return decided_by.replace_strict(
-        {name: number for number, name in enumerate(names)}, default=None, return_dtype=pl.Int64
-    )
 
 
 def manifests_behind(store: ShardStore, asset: str, shard: str) -> list[Manifest]:

@@ -35,7 +35,7 @@ def table_checks(ctx: PoolContext, tables: Mapping[str, Table]) -> Iterator[Chec
 
 
 def folder_checks(ctx: PoolContext, tables: Mapping[str, Table]) -> Iterator[Check]:
-    """Links, manifests and every file of folders: ledgers, subsets, models, reports."""
+    """Links, manifests and every file of folders: subsets, look-up, models, reports."""
     for stage in STAGES:
         folder = ctx.store.root / stage
         # a link under a temporary name is a write that was killed, and the next write removes it
@@ -92,10 +92,8 @@ def _is_copy(data: bytes, text: str) -> bool:
         theirs, ours = json.loads(data), json.loads(text)
     except ValueError:
         return False
-    is_manifest = isinstance(theirs, dict) and set(theirs) ^ set(ours) <= {
-        "facts",
-        "before",
-    }  # written where they say something
+    optional = {"facts", "before"}  # of verdict tables
+    is_manifest = isinstance(theirs, dict) and set(theirs) ^ set(ours) <= optional
     return is_manifest and sum(value != ours.get(name) for name, value in theirs.items()) > 1
 
 
