@@ -45,8 +45,8 @@ if __name__ == "__main__":
 
 PRINTED = """\
 clip keeps 12 of 24 photographs
-the first of them: kept, signals.clip_score 0.32
-clip and icc share 5 of 12 and 12
+the first of them: kept, signals.clip_score 0.55
+clip and icc share 8 of 12 and 12
 12 training samples
 report: home/work/mine/downstream/report/report.html
 """

@@ -60,7 +60,7 @@ class LocalImages:
     @property
     def digest(self) -> str:
         """Changes with the images."""
-        return frame_sha256(self.located.select("source_row", "image_sha256"))
+        return images_digest(self.located)
 
     def write(self, rows: pl.DataFrame, folder: Path, number: int, on_rows: Callable[[int], None]) -> None:
         """Write NNNNNN.tar and NNNNNN.parquet of `rows` into `folder`, in img2dataset's layout.
@@ -94,6 +94,11 @@ class LocalImages:
         if hashlib.sha256(data).hexdigest() != row["image_sha256"]:
             raise ImageRejected("changed", f"{row['image_file']} is no longer what was registered; run again")
         return data
+
+
+def images_digest(located: pl.DataFrame) -> str:
+    """A digest of the images of rows (source_row, image_sha256)."""
+    return frame_sha256(located.select("source_row", "image_sha256"))
 
 
 def images_of_files(folder: Path, column: str | None) -> ReadImages:

@@ -144,7 +144,9 @@ def test_run_dry_run_report_and_methods_say_it(tmp_path: Path) -> None:
     run = CliRunner()
 
     def output(*arguments: str) -> str:
-        result = run.invoke(app, [*arguments, "--home", str(tmp_path)] if arguments[0] == "run" else [*arguments])
+        result = run.invoke(
+            app, [*arguments, "--home", str(tmp_path)] if arguments[0] in ("plan", "run") else [*arguments]
+        )
         assert result.exit_code == 0, result.output
         return result.output
 

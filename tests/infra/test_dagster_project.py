@@ -132,7 +132,7 @@ def test_two_pools_stand_apart(project: Path, environment: dict[str, str]) -> No
     shutil.rmtree(project / "src/lake/defs/others")
     groups = {asset["group_name"] for asset in listed["assets"]}
     assert {"captions_raw", "captions_filtered", "others_raw", "others_filtered"} < groups
-    pools = {tag["value"] for asset in listed["assets"] for tag in asset["tags"] if tag["key"] == "pool"}
+    pools = {tag["value"] for asset in listed["assets"] for tag in asset.get("tags", ()) if tag["key"] == "pool"}
     assert pools == {"captions", "others"}
     assert {"captions_nightly", "others_nightly"} <= {schedule["name"] for schedule in listed["schedules"]}
 

@@ -51,6 +51,7 @@ from curation_assets.scoring.canary import CANARY_SCORES_SCHEMA, Canary, freeze_
 from curation_assets.sources.declaration import add_pool, add_world_pool, load_pool, save_pool
 from curation_assets.sources.download.download import DownloadSettings, download_shard, take_down_downloads
 from curation_assets.stages.raw import takedown_sources
+from curation_assets.stages.raw.source_checks import download_checks
 from curation_assets.stages.raw.takedown_sources import SourceChangedError
 from curation_assets.stores.catalog import stored_tables
 from curation_assets.stores.denylist import Denylist, _hash, add_to_denylist, normalised
@@ -823,6 +824,27 @@ def test_downloads_of_a_pool_are_purged_at_once_and_other_shards_stay(tmp_path: 
     assert holders(downloads, image, row["url"].encode(), row["caption"].encode()) == []
     assert everything(downloads / "toy-000000") == before
     assert holders(downloads / "toy-000001", b"\xff\xd8\xff"), "its neighbours are still there"
+
+
+def test_copies_of_a_folders_images_are_purged_and_stay_whole(tmp_path: Path) -> None:
+    """Its other images are not copied again."""
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    for number in range(4):
+        (folder / f"{number}.jpg").write_bytes(jpeg(number))
+        (folder / f"{number}.txt").write_text(f"picture {number} of a shelf")
+    settings = load_settings(tmp_path, "embedded")
+    add_pool(settings, "own", str(folder))
+    ctx = PoolContext.open(settings, "own")
+    run_with_upstream(ctx, "raw/samples")
+    add_to_denylist(tmp_path, [("sha256", hashlib.sha256(jpeg(2)).hexdigest())])
+    assert begin_takedown(ctx, tables_of(ctx)) is not None
+    assert holders(ctx.store.root / "downloads", jpeg(2)) == []
+    assert [damage for check in download_checks(ctx) for damage in check()] == []
+    (tar,) = (ctx.store.root / "downloads").rglob("*.tar")
+    before = tar.stat()
+    run_with_upstream(ctx, "raw/samples")
+    assert (tar.stat().st_ino, tar.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
 def test_a_purge_of_downloads_that_is_killed_fetches_nothing_again(tmp_path: Path) -> None:

@@ -211,7 +211,7 @@ def test_a_release_outlives_a_power_cut() -> None:
     [
         ("index/tables.parquet", "cut", "recovered"),  # made from tables at any time
         ("filtered/icc/shard=photos-000000/manifest.json", "cut", "healed by repair"),
-        ("files/versions/versions.parquet", "empty", "healed by repair"),  # of the ledger
+        ("files/keys.npy", "empty", "healed by repair"),  # where a sample is
         ("releases/photos/v1/subset.parquet", "zeros", "refused"),  # a release is never made anew
         ("given.parquet", "cut", "refused"),  # which the pool's owner has
     ],

@@ -32,7 +32,7 @@ from curation_assets.sources.download.site_files import MAX_AGE_SECONDS, SiteFil
 from curation_assets.sources.download.tdmrep import MAX_BYTES as MAX_TDM_BYTES
 from curation_assets.sources.download.tdmrep import PATH as TDM_PATH
 from curation_assets.sources.download.tdmrep import TdmRules
-from curation_assets.sources.local_images import LocalImages
+from curation_assets.sources.local_images import LocalImages, images_digest
 from curation_assets.stores.atomic import (
     fetch_folder,
     finish_swap,
@@ -367,8 +367,10 @@ def take_down_downloads(
     after: pl.DataFrame,
     settings: DownloadSettings,
     allow_hosts: tuple[str, ...] = (),
+    is_local: bool = False,
 ) -> None:
-    """Purge samples from a downloaded shard. `before`, `after`: the requested rows, with and without them.
+    """Purge samples from a downloaded shard. `before`, `after`: the requested rows, with and without them. `is_local`:
+    their images lie in the pool's source, and the rows have an image_sha256.
 
     A download that was complete for `before` is complete for `after`: the other images are not fetched again, and when
     this is killed and called again neither.
@@ -379,7 +381,10 @@ def take_down_downloads(
     fetch_folder(folder)
     if not folder.is_dir():
         return
-    hashes = [_request_hash(request_rows(rows), settings, allow_hosts) for rows in (before, after)]
+    hashes = [
+        _request_hash(request_rows(rows), settings, allow_hosts, images_digest(rows) if is_local else None)
+        for rows in (before, after)
+    ]
     note = folder / PURGE_FILE
     was_complete = _is_complete(folder, name, hashes[0]) or (note.is_file() and note.read_text() == hashes[1])
     if was_complete:

@@ -113,6 +113,7 @@ class Downloads(Holder):
                 after=before.filter(~pl.col("sample_id").is_in(ids)),
                 settings=pool.download,
                 allow_hosts=pool.source_kind.allow_hosts(pool),
+                is_local="image_sha256" in pool.source_kind.schema(pool),
             )
 
     def checks(self, ctx: PoolContext, tables: Mapping[str, Table]) -> Iterator[Check]:
