@@ -78,10 +78,7 @@ SeparatorOption = Annotated[
 ]
 QuotingOption = Annotated[
     str | None,
-    typer.Option(
-        help='csv, tsv: doubled ("" in quotes), backslash (a quotation mark in quotes is escaped), none (quotation '
-        "marks are text), where most rows do not show it."
-    ),
+    typer.Option(help='csv, tsv: doubled ("" in quotes) or none (quotation marks are text; usual in a .tsv).'),
 ]
 ShardSizeOption = Annotated[
     int | None, typer.Option(help="Rows per shard of a table (default 500); tars are shards already.")

@@ -260,12 +260,12 @@ def read_captions(path: Path) -> pl.DataFrame:
         raise ValueError(f"{path}: expected .txt, .tsv, .csv, .jsonl, .parquet, a webdataset .tar or a folder of tars")
     table = read_sound_rows(path)
     if suffix in TEXT_SUFFIXES:
-        is_sound = pl.col(ROW_REASON).is_null() if ROW_REASON in table.columns else pl.lit(True)
-        table = unescaped(table).with_columns(
-            pl.when(is_sound).then(pl.exclude(ROW_REASON).fill_null("")).otherwise(pl.exclude(ROW_REASON))
-        )
+        is_sound = pl.col(ROW_REASON).is_null()
+        cells = pl.exclude(ROW_REASON)
+        table = unescaped(table).with_columns(pl.when(is_sound).then(cells.fill_null("")).otherwise(cells))
     if "caption" not in table.columns:
-        raise ValueError(f"{path}: expected a column 'caption', got {table.columns}; rename yours")
+        names = table.drop(ROW_REASON).columns
+        raise ValueError(f"{path}: expected a column 'caption', got {names}; rename yours")
     return table
 
 

@@ -101,7 +101,7 @@ class Pool:
     encoding: str = setting(default="utf-8", description="csv and tsv: such as latin-1, cp1252, utf-16.")
     separator: Separator | None = setting(default=None, description="csv and tsv; default: what the header shows.")
     quoting: Quoting | None = setting(
-        default=None, description='csv and tsv: "" or a backslash in quotes, or no quotes; default: as most rows show.'
+        default=None, description='csv and tsv: "" in quotes, or no quotes; default: none in a .tsv, else doubled.'
     )
     allow_hosts: tuple[str, ...] = setting(
         default=(), description="host or host:port that may be private, such as 127.0.0.1:8000."

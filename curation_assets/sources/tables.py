@@ -150,12 +150,13 @@ def read_as(pool: PoolFacts) -> list[str]:
     notes = unused_ids(schema, pool.columns.get("uid"))
     if suffix in (".csv", ".tsv"):
         dialect = dialect_of(table, pool.text_format, suffix)
-        if (dialect.encoding, dialect.separator, dialect.quoting) not in USUAL:
+        is_usual = (dialect.separator, dialect.quoting) in USUAL
+        if not is_usual or dialect.encoding not in ("utf-8", "utf-8-sig"):
             notes.append(f"{table.name} is read with {dialect}; otherwise: --separator, --quoting, --encoding")
     if "image" not in pool.columns and isinstance(schema.get(str(pool.columns["caption"])), pl.List):
         notes.append(f"Column {pool.columns['caption']} holds lists of captions: the first of each is taken")
     return notes
 
 
-#: Encoding, separator and quotes of csv and tsv files that need no word.
-USUAL = (("utf-8", ",", "doubled"), ("utf-8", "\t", "none"), ("utf-8-sig", ",", "doubled"), ("utf-8-sig", "\t", "none"))
+#: Separator and quotes of csv and tsv files in UTF-8 that need no word.
+USUAL = ((",", "doubled"), ("\t", "by_cell"))

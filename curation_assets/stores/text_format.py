@@ -1,7 +1,7 @@
 """How a table of texts is written: kind, packing, encoding, line ends, separator, quotes; and its lines and records.
 
-Nothing is concluded from the first rows alone but encoding and line ends: which quotes a file has is counted over all
-of it, and a line that does not fit is a record with a reason, not a guess.
+Separator and quotes follow from the file's suffix and its header, never from its rows: a line that does not fit is a
+record with a reason, not a guess.
 """
 
 import codecs
@@ -11,19 +11,18 @@ import gzip
 import io
 import re
 import zlib
-from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Literal, NamedTuple, TypeVar
 
 SUFFIXES = (".parquet", ".csv", ".tsv", ".jsonl")
 Separator = Literal["comma", "tab", "semicolon", "bar"]
 SEPARATORS: dict[Separator, str] = {"comma": ",", "tab": "\t", "semicolon": ";", "bar": "|"}
-#: doubled: "" inside quotes is a quotation mark (RFC 4180); backslash: \\" is; none: quotation marks are text.
-Quoting = Literal["doubled", "backslash", "none"]
-QUOTINGS: tuple[Quoting, ...] = ("doubled", "backslash", "none")
+#: doubled: "" inside quotes is a quotation mark (RFC 4180); none: quotation marks are text.
+Quoting = Literal["doubled", "none"]
+QUOTINGS: tuple[Quoting, ...] = ("doubled", "none")
 
 MAX_LINE = 16 << 20  # characters of a line, or of the lines of one record: what is longer is no row
 MAX_INFLATION = 100  # a packed text may unpack to so many times its size (captions: 3 to 20 times) …
@@ -72,12 +71,12 @@ class Dialect:
     encoding: str
     line_end: str  # \\n (also for \\r\\n) or \\r
     separator: str
-    quoting: Quoting
+    quoting: Literal["doubled", "none", "by_cell"]  # by_cell: of a .tsv, see `dialect_of`
 
     def __str__(self) -> str:
         name = next(name for name, character in SEPARATORS.items() if character == self.separator)
-        quotes = {"doubled": '"" in quotes', "backslash": r"\" in quotes", "none": "quotation marks are text"}
-        return f"separator {name}, {quotes[self.quoting]}, {self.encoding.removesuffix('-sig')}"
+        quotes = '"" in quotes' if self.quoting == "doubled" else "quotation marks are text"
+        return f"separator {name}, {quotes}, {self.encoding.removesuffix('-sig')}"
 
 
 def table_suffix(path: Path) -> str:
@@ -193,22 +192,12 @@ def lines_of(path: Path, encoding: str = "utf-8") -> Iterator[str | None]:
 
 # -- records ----------------------------------------------------------------------------------------------------------
 
-# what stands for an escaped quotation mark and backslash while a record is taken apart: no text may hold these
-_QUOTE, _BACKSLASH = "\ufdd0", "\ufdd1"
-
 
 class Record(NamedTuple):
     """One row of a csv or tsv file; `cells` None where it is none."""
 
     line: int  # its first, from 1
     cells: list[str] | None
-    lines: Sequence[str | None] = ()  # that it was read from, where quotes mean something
-
-    def needs_quotes(self, separator: str) -> bool:
-        """Whether its quotes hold a separator, a line break or quotation marks."""
-        raw = "".join(filter(None, self.lines))
-        has_mark = len(self.lines) > 1 or '""' in raw or _QUOTE in raw
-        return '"' in raw and (has_mark or any(separator in cell for cell in self.cells or ()))
 
 
 class _Lines:
@@ -223,10 +212,10 @@ class _Lines:
         self.taken: list[str | None] = []
         self._size = 0
 
-    def put_back(self, kept: int) -> None:
-        """All lines that were taken but the first `kept`."""
-        self._back.extendleft(reversed(self.taken[kept:]))
-        del self.taken[kept:]
+    def put_back(self) -> None:
+        """All lines that were taken but the first."""
+        self._back.extendleft(reversed(self.taken[1:]))
+        del self.taken[1:]
 
     def __iter__(self) -> Iterator[str]:
         """Lines from here on; a generator, which costs half of what a method __next__ does."""
@@ -238,36 +227,39 @@ class _Lines:
             yield line
 
 
-def records(path: Path, dialect: Dialect, width: int | None = None, *, with_lines: bool = False) -> Iterator[Record]:
+def records(path: Path, dialect: Dialect, width: int | None = None) -> Iterator[Record]:
     """Records of a csv or tsv file. After one that is none, or has more than `width` cells, the line after its first
-    begins anew: a quotation mark that nobody closes costs its own line. `with_lines`: each with the lines it was.
+    begins anew: a quotation mark that nobody closes costs its own line.
     """
     lines = lines_of(path, dialect.encoding)
-    if dialect.quoting == "none":
+    if dialect.quoting != "doubled":
         for number, line in enumerate(lines, start=1):
-            yield Record(number, None if line is None else _split(line, dialect.separator))
+            cells = None if line is None else _split(line, dialect.separator)
+            if cells is not None and dialect.quoting == "by_cell":
+                cells = list(map(_unquoted, cells))
+            yield Record(number, cells)
         return
     csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE + 1))
-    source = _Lines(map(_escapes_marked, lines) if dialect.quoting == "backslash" else lines)
-    number, as_record = 1, Record if dialect.quoting == "doubled" else _unmarked
+    source = _Lines(lines)
+    number = 1
     while True:
         reader = csv.reader(iter(source), delimiter=dialect.separator, strict=True)
         try:
             for cells in reader:
                 if width is not None and len(cells) > width:
-                    source.put_back(1)
-                yield as_record(number, cells or [""], source.taken if with_lines else ())
+                    source.put_back()
+                yield Record(number, cells or [""])
                 number += len(source.taken)
                 source.begin()
             return
         except csv.Error:  # no record, or one that is too long
-            source.put_back(1)
+            source.put_back()
             line = source.taken[0]
             # a carriage return in the middle of a line is a cell's like any character
             if line is None or '"' in line:
                 yield Record(number, None)
             else:
-                yield as_record(number, _split(line, dialect.separator), [line])
+                yield Record(number, _split(line, dialect.separator))
             number += 1
             source.begin()
 
@@ -276,48 +268,32 @@ def _split(line: str, separator: str) -> list[str]:
     return line[:-1].removesuffix("\r").split(separator)
 
 
-def _unmarked(number: int, cells: list[str], lines: Sequence[str | None]) -> Record:
-    """A record with the marks of escaped characters taken back."""
-    return Record(number, [cell.replace(_QUOTE, '"').replace(_BACKSLASH, "\\") for cell in cells], lines)
+_QUOTED = re.compile('"((?:[^"]|"")*)"')
 
 
-def _escapes_marked(line: str | None) -> str | None:
-    return None if line is None else line.replace("\\\\", _BACKSLASH).replace('\\"', _QUOTE)
-
-
-def dialect_of(path: Path, text: TextFormat, suffix: str) -> Dialect:
-    """How a csv or tsv file is written: as `text` says where it speaks, else as the file shows.
-
-    The separator is the header's. Quotes are those under which the fewest records are refused; in a tab-separated file
-    they are text unless more records need them than are refused.
-    """
-    dialect: Dialect = _dialect(path, text, suffix)
-    return dialect
+def _unquoted(cell: str) -> str:
+    """A cell that a writer of csv quoted for the quotation marks inside it; any other as it is."""
+    quoted = _QUOTED.fullmatch(cell) if '""' in cell[1:-1] else None
+    return quoted[1].replace('""', '"') if quoted else cell
 
 
 @once_per_version
-def _dialect(path: Path, text: TextFormat, suffix: str) -> Dialect:
+def dialect_of(path: Path, text: TextFormat, suffix: str) -> Dialect:
+    """How a csv or tsv file is written: as `text` says where it speaks, else as its suffix and its header show.
+
+    The separator is the header's. Quotes are doubled, but in a .tsv whose header is not quoted: there
+    quotation marks are text, but for a whole cell in quotes with "" inside, as writers of csv make it.
+    """
     encoding, line_end = layout_of(path, text.encoding)
     usual = "\t" if suffix == ".tsv" else ","
     first = next(lines_of(path, encoding), None) or ""
     separator = SEPARATORS[text.separator] if text.separator else _separator(first, usual, text)
+    heading = first.rstrip("\r\n").split(separator)
+    is_quoted = all(len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in heading)
     if text.quoting is not None:
         return Dialect(encoding, line_end, separator, text.quoting)
-    unproved: Quoting = "none" if suffix == ".tsv" and separator == "\t" else "doubled"
-    opens, has_backslash = _marks_of(lines_of(path, encoding), separator)
-    if not opens:  # no cell begins with a quotation mark
-        return Dialect(encoding, line_end, separator, unproved)
-    if separator != "\t" and not has_backslash:
-        return Dialect(encoding, line_end, separator, "doubled")
-    tried: dict[Quoting, tuple[int, int]] = {}
-    for quoting in QUOTINGS[: 1 + has_backslash]:
-        tried[quoting] = _tried(path, Dialect(encoding, line_end, separator, quoting), text.has_header)
-    best = min(tried, key=lambda quoting: tried[quoting][1])
-    needed, refused = tried[best]
-    heading = first.rstrip("\r\n").split(separator)
-    if separator == "\t" and not all(len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in heading):
-        best = "none" if needed < refused or (needed == refused and unproved == "none") else best
-    return Dialect(encoding, line_end, separator, best)
+    is_plain_tsv = suffix == ".tsv" and separator == "\t" and not is_quoted
+    return Dialect(encoding, line_end, separator, "by_cell" if is_plain_tsv else "doubled")
 
 
 def _separator(first: str, usual: str, text: TextFormat) -> str:
@@ -328,34 +304,3 @@ def _separator(first: str, usual: str, text: TextFormat) -> str:
         return usual
     best = max(counts, key=lambda character: counts[character])
     return best if counts[best] else usual
-
-
-def _marks_of(lines: Iterator[str | None], separator: str) -> tuple[bool, bool]:
-    """(whether a cell begins with a quotation mark, whether one stands behind a backslash)."""
-    opens = has_backslash = False
-    inside = f'{separator}"'
-    for line in lines:
-        if line is not None and '"' in line:
-            opens = opens or line[0] == '"' or inside in line
-            has_backslash = has_backslash or '\\"' in line
-            if opens and has_backslash:
-                break
-    return opens, has_backslash
-
-
-def _tried(path: Path, dialect: Dialect, has_header: bool) -> tuple[int, int]:
-    """(records that need their quotes, records that are none or have too many cells)."""
-    width = width_of(path, dialect, has_header)
-    needed = refused = 0
-    for record in records(path, dialect, width, with_lines=True):
-        is_refused = record.cells is None or len(record.cells) > width
-        refused += is_refused
-        needed += not is_refused and record.needs_quotes(dialect.separator)
-    return needed, refused
-
-
-def width_of(path: Path, dialect: Dialect, has_header: bool) -> int:
-    """Cells of a row: the header's, or without one those that most of the first hundred records have."""
-    widths = (len(record.cells) for record in records(path, dialect) if record.cells is not None)
-    counted = Counter(islice(widths, 1 if has_header else 100))
-    return counted.most_common(1)[0][0] if counted else 0

@@ -37,11 +37,10 @@ def read_rows(
         raise FileNotFoundError(f"no file {path}")
     suffix = suffix or table_suffix(path)
     table = read_sound_rows(path, rows=rows, suffix=suffix)
-    if ROW_REASON in table.columns:
-        wrong = table[ROW_REASON].drop_nulls()
-        if len(wrong):
-            raise _damaged(path, suffix, len(wrong), table.height, wrong[0])
-        table = table.drop(ROW_REASON)
+    wrong = table[ROW_REASON].drop_nulls()
+    if len(wrong):
+        raise _damaged(path, suffix, len(wrong), table.height, wrong[0])
+    table = table.drop(ROW_REASON)
     if empty_is_null or suffix not in TEXT_SUFFIXES:
         return table
     return table.with_columns(pl.col(pl.String).fill_null(""))
