@@ -9,8 +9,8 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
 from curation_assets.operations.verify import PENDING, unfinished_repair, verify_pool
 from curation_assets.stores.atomic import remove_path
-from curation_assets.stores.begun import write_begun
 from curation_assets.stores.damage import Damage
+from curation_assets.stores.documents import save_document
 from curation_assets.stores.lease import alone_with_tables, pool_lease
 
 
@@ -29,7 +29,7 @@ def repair_pool(
     work, command = settings.work(pool), f"curate verify {pool} --repair"
     with pool_lease(work, command, on_notice=on_notice):
         damaged = {table for damage in damages for table in damage.tables} | set(unfinished_repair(work))
-        write_begun(work / PENDING, sorted(damaged))
+        save_document(work / PENDING, sorted(damaged))
         with alone_with_tables(work, command, on_notice=on_notice):
             for damage in damages:
                 if damage.repair is not None:

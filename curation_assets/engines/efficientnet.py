@@ -17,14 +17,14 @@ import numpy as np
 import torch
 from PIL import Image
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import nn
 from torch.nn.utils.fusion import fuse_conv_bn_weights
 
 from curation_assets.core.errors import ModelUnavailableError
 from curation_assets.core.settings import cache_root
 from curation_assets.engines.batches import batches_side_by_side, chunks
-from curation_assets.stores.atomic import replacing
+from curation_assets.stores.documents import save_tensors
 from curation_assets.stores.file_hash import file_sha256
 
 #: Of images in one pass on a CPU: their activations stay in the cache; 4 are twice as fast as 16 or 32.
@@ -169,8 +169,7 @@ def _converted(name: str, backbone: Backbone, source: Path, model: nn.Module) ->
     assert tensors_digest(tensors) == backbone.tensors_sha256, (tensors_digest(tensors), backbone.tensors_sha256)
     file = _cache_file(name, backbone)
     try:
-        with replacing(file) as temporary:
-            save_file(tensors, temporary)
+        save_tensors(file, tensors)
     except OSError as error:
         warnings.warn(f"{name} cannot be kept in {file} ({error})", stacklevel=3)
     return tensors

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 
 from curation_assets.core.errors import ModelUnavailableError
 from curation_assets.core.progress import ProgressReporter, reporter_for
@@ -23,7 +23,7 @@ from curation_assets.engines import EngineRequest, sentence_encoder
 from curation_assets.engines.addresses import WEIGHTS_ROOT
 from curation_assets.engines.batches import chunks, unique_texts
 from curation_assets.engines.identities import identity_of
-from curation_assets.stores.atomic import replacing
+from curation_assets.stores.documents import save_tensors
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.world.bank.captions import bank_captions, captions_sha256
 
@@ -105,8 +105,7 @@ class SceneBankEngine:
     def _compute(self) -> np.ndarray:
         made = embed_scenes(self.scenes, self.encoder, reporter_for())
         try:
-            with replacing(self.cache_file) as temporary:
-                save_file({"embeddings": made}, temporary, {_DIGEST: _digest(made)})
+            save_tensors(self.cache_file, {"embeddings": made}, {_DIGEST: _digest(made)})
         except OSError as error:
             warnings.warn(f"the bank's embeddings cannot be kept in {self.cache_file} ({error})", stacklevel=2)
         return made

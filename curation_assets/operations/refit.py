@@ -17,7 +17,6 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from curation_assets.core.json_files import read_json
-from curation_assets.core.seal import sealed_json
 from curation_assets.core.stages import STAGES
 from curation_assets.core.table_names import DUPLICATES
 from curation_assets.flow.context import PoolContext
@@ -27,6 +26,7 @@ from curation_assets.flow.table import Table
 from curation_assets.selection.rows import ROW_KEY
 from curation_assets.stages.filtered.tables import cut_of
 from curation_assets.stores.atomic import remove_path, replacing, write_text_atomically
+from curation_assets.stores.documents import save_document
 from curation_assets.stores.manifest import utc_now
 from curation_assets.stores.parquet import read_parquet
 from curation_assets.stores.shard_store import MissingTableError
@@ -77,9 +77,9 @@ def begin_refit(
             (draft / name).mkdir()
             for shard in ctx.store.partitions(f"filtered/{name}"):
                 ctx.store.read(f"filtered/{name}", shard, _COLUMNS).write_parquet(draft / name / f"{shard}.parquet")
-            (draft / f"{name}.json").write_text(sealed_json(cut_of(ctx, name).to_dict()), encoding="utf-8")
+            save_document(draft / f"{name}.json", cut_of(ctx, name).to_dict())
         plan = {"policies": refit.policies, "tables": refit.tables}
-        (draft / _PLAN).write_text(sealed_json(plan), encoding="utf-8")
+        save_document(draft / _PLAN, plan)
     unfreeze(ctx, refit)
     return refit
 
@@ -122,7 +122,7 @@ def finish_refit(ctx: PoolContext, refit: Refit) -> dict[str, Any]:
                 }
             )
     report = {"pool": ctx.pool.name, "written_at": utc_now(), "policies": records}
-    write_text_atomically(refit.folder / REPORT, sealed_json(report))
+    save_document(refit.folder / REPORT, report)
     remove_path(refit.before)
     return report
 

@@ -22,9 +22,9 @@ from curation_assets.scoring.upstream import UPSTREAM
 from curation_assets.sources.download.retry import request_retry
 from curation_assets.sources.shards import DOWNLOADS_FOLDER
 from curation_assets.stores.atomic import remove_path
-from curation_assets.stores.begun import read_begun, write_begun
 from curation_assets.stores.content_hash import frame_sha256
 from curation_assets.stores.costs import attempt
+from curation_assets.stores.documents import read_document, save_document
 from curation_assets.stores.shard_store import ShardStore
 
 PENDING = "retry.json"  # in the pool's folder, from before the first change until the last: what a killed retry was at
@@ -96,7 +96,7 @@ def with_pending(ctx: PoolContext, failed: Iterable[FailedRows]) -> list[FailedR
     Rows of a shard whose source changed since are left out: their positions are of other rows.
     """
     advice = "remove the file, and run `curate retry` again"
-    pending = read_begun(ctx.store.root / PENDING, _pending, advice=advice) or []
+    pending = read_document(ctx.store.root / PENDING, _pending, advice=advice) or []
     merged: dict[tuple[str, str], dict[int, str]] = {}
     for registered, found in pending:
         if registered == _registered(ctx, found.shard):
@@ -118,7 +118,7 @@ def _pending(parts: list[dict[str, Any]]) -> list[tuple[Any, FailedRows]]:
 def begin_retry(ctx: PoolContext, failed: Iterable[FailedRows]) -> None:
     """Write down what is retried, for the next call where this one is killed."""
     content = [asdict(part) | {"registered": _registered(ctx, part.shard)} for part in failed]
-    write_begun(ctx.store.root / PENDING, content)
+    save_document(ctx.store.root / PENDING, content)
 
 
 def end_retry(ctx: PoolContext) -> None:

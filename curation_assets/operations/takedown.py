@@ -25,7 +25,6 @@ from curation_assets.flow.holders import drop_previous_versions, frozen_holding,
 from curation_assets.flow.table import Table
 from curation_assets.operations.other_rows import same_images, shared_with_others
 from curation_assets.stores.atomic import PRIVATE, fetch_folder, remove_all_stale, remove_path, write_text_atomically
-from curation_assets.stores.begun import read_begun, write_begun
 from curation_assets.stores.catalog import rebuild_catalog
 from curation_assets.stores.denylist import (
     FOLDER,
@@ -35,6 +34,7 @@ from curation_assets.stores.denylist import (
     entries_without_rows,
     note_found,
 )
+from curation_assets.stores.documents import read_document, save_document
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.manifest import utc_now
 from curation_assets.stores.object_versions import purge_versions
@@ -60,13 +60,13 @@ def pending_takedown(home: Path, pool: str) -> Takedown | None:
     advice = (
         "restore it from a backup; without it what the takedown left cannot be looked for (docs/operator/operations.md)"
     )
-    return read_begun(pending_path(home, pool), build, advice=advice)
+    return read_document(pending_path(home, pool), build, advice=advice)
 
 
 def _write_pending(home: Path, takedown: Takedown) -> None:
     content = {**vars(takedown), "samples": takedown.samples.rows()}
     del content["pool"]
-    write_begun(pending_path(home, takedown.pool), content, mode=PRIVATE)
+    save_document(pending_path(home, takedown.pool), content, mode=PRIVATE)
 
 
 def begin_takedown(

@@ -21,9 +21,9 @@ from curation_assets.flow.table import Table
 from curation_assets.outputs.explore import FOLDER as EXPLORE
 from curation_assets.sources.declaration import changed_since_run
 from curation_assets.stores.atomic import remove_path
-from curation_assets.stores.begun import read_begun
 from curation_assets.stores.catalog import rebuild_catalog
 from curation_assets.stores.damage import Check, Damage
+from curation_assets.stores.documents import read_document
 from curation_assets.stores.releases import FOLDER as RELEASES
 
 DERIVED = (
@@ -71,7 +71,7 @@ def remake_derived(ctx: PoolContext) -> None:
 def unfinished_repair(work: Path) -> list[str]:
     """Tables that a repair which was killed had still to make again: a file that it removed shows no damage."""
     advice = f"remove the file, and run `curate verify {work.name} --repair` again"
-    return read_begun(work / PENDING, list, advice=advice) or []
+    return read_document(work / PENDING, list, advice=advice) or []
 
 
 def verify_weights(progress: ProgressReporter) -> Verified:

@@ -7,16 +7,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from curation_assets.core.json_files import DamagedFileError, read_json
-from curation_assets.core.seal import sealed_json
+from curation_assets.core.json_files import DamagedFileError
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.holder import Holder, Takedown
 from curation_assets.flow.table import Table
 from curation_assets.outputs.explore import FOLDER as EXPLORE_FOLDER
 from curation_assets.outputs.registry import ExportRecord, recorded_exports
-from curation_assets.stores.atomic import remove_path, write_text_atomically
+from curation_assets.stores.atomic import remove_path
 from curation_assets.stores.damage import NO_FILE, Check, Damage, json_damages
 from curation_assets.stores.denylist import Denylist
+from curation_assets.stores.documents import read_document, save_document
 from curation_assets.stores.file_hash import sha256_now
 from curation_assets.stores.manifest import utc_now
 from curation_assets.stores.shard_store import MANIFEST_FILE
@@ -68,7 +68,7 @@ def flag_exports(home: Path, takedown: Takedown) -> list[dict[str, Any]]:
         if holds:
             flag = {"sample_ids": holds, "flagged_at": utc_now(), "is_certain": is_listed}
             if folder.is_dir():
-                write_text_atomically(folder / EXPORT_FLAG, sealed_json({**record.to_dict(), **flag}))
+                save_document(folder / EXPORT_FLAG, {**record.to_dict(), **flag})
             copies = {"pushed": list(record.pushed)} if record.pushed else {}
             flagged.append({"folder": str(folder), "samples": len(holds), **copies})
     return flagged
@@ -82,13 +82,13 @@ def flag_denied(home: Path) -> list[str]:
     for record in recorded_exports(home) if denylist.hashes.get("uid") else ():
         path = Path(record.folder) / EXPORT_FLAG
         if path.parent.is_dir() and Path(record.subset).is_file():
-            before = read_json(path, dict, advice=_ADVICE) if path.is_file() else {}
+            before = read_document(path, dict, advice=_ADVICE) or {}
             known = set(before.get("sample_ids", ()))
             listed = itertools.chain.from_iterable(part["sample_id"] for part in listed_samples(Path(record.subset)))
             new = {one for one in listed if denylist.has("uid", one)} - known
             if new:
                 flag = {"sample_ids": sorted(known | new), "flagged_at": utc_now(), "is_certain": True}
-                write_text_atomically(path, sealed_json({**record.to_dict(), **flag}))
+                save_document(path, {**record.to_dict(), **flag})
                 flagged.append(record.folder)
     return flagged
 

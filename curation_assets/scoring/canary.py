@@ -16,16 +16,15 @@ import numpy as np
 import polars as pl
 from PIL import Image
 
-from curation_assets.core.json_files import read_json
-from curation_assets.core.seal import sealed_json
 from curation_assets.core.table_names import CANARY, SAMPLES
 from curation_assets.methods import Method
 from curation_assets.numeric.drift import drift_statistics
 from curation_assets.numeric.identity import seed_of, unit_interval_of
 from curation_assets.numeric.standardise import caption_length
 from curation_assets.scoring.samples import score_samples
-from curation_assets.stores.atomic import check_new, write_text_atomically, writing_new
+from curation_assets.stores.atomic import check_new, writing_new
 from curation_assets.stores.content_hash import config_sha256
+from curation_assets.stores.documents import read_document, save_document
 from curation_assets.stores.images import ImageLimits, ImageRejected, decode_image, read_member
 from curation_assets.stores.manifest import model_records, utc_now
 from curation_assets.stores.parquet import read_parquet
@@ -236,7 +235,7 @@ def read_accepted(store: ShardStore) -> dict[str, str]:
     """Reference builds that were accepted by hand: method → build."""
     path = store.root / ACCEPTED
     advice = "remove the file, and accept the builds again (`curate drift accept`)"
-    return read_json(path, dict, advice=advice) if path.is_file() else {}
+    return read_document(path, dict, advice=advice) or {}
 
 
 def accept(store: ShardStore, methods: Iterable[str]) -> dict[str, str]:
@@ -248,7 +247,7 @@ def accept(store: ShardStore, methods: Iterable[str]) -> dict[str, str]:
     if unknown:
         raise ValueError(f"no canary scores of {unknown}; there are {sorted(current)}")
     accepted = read_accepted(store) | {method: current[method] for method in accepted_methods}
-    write_text_atomically(store.root / ACCEPTED, sealed_json(accepted))
+    save_document(store.root / ACCEPTED, accepted)
     return {method: current[method] for method in accepted_methods}
 
 

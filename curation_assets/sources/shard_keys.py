@@ -12,10 +12,11 @@ from pathlib import Path
 from curation_assets.core.disk import DiskError
 from curation_assets.core.errors import StoreError
 from curation_assets.core.json_files import read_json
-from curation_assets.core.seal import read_sealed_json, sealed_json
+from curation_assets.core.seal import read_sealed_json
 from curation_assets.core.settings import LAST_SHARD, shard_key, shard_number
 from curation_assets.core.table_names import REGISTERED_SHARDS, SAMPLES
-from curation_assets.stores.atomic import fetch, write_text_atomically
+from curation_assets.stores.atomic import fetch
+from curation_assets.stores.documents import save_document
 from curation_assets.stores.file_hash import FileState
 from curation_assets.stores.lease import brief_lock
 from curation_assets.stores.objects import ObjectChangedError, ObjectStoreError, object_home
@@ -93,7 +94,7 @@ def _write_down(pool: str, source: Path, work: Path, names: Iterable[str]) -> Ma
         while True:
             numbers = _numbered(pool, source, work, names)
             try:
-                write_text_atomically(path, sealed_json({"numbers": numbers}))
+                save_document(path, {"numbers": numbers})
                 return numbers
             except ObjectChangedError:  # another machine numbered tars: what it wrote counts
                 assert objects is not None, "only objects change under a lock"

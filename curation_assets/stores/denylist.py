@@ -16,9 +16,9 @@ from urllib.parse import urlsplit, urlunsplit
 import polars as pl
 
 from curation_assets.core.json_files import read_json
-from curation_assets.core.seal import sealed_json
 from curation_assets.numeric.identity import sample_id_from
-from curation_assets.stores.atomic import PRIVATE, write_text_atomically
+from curation_assets.stores.atomic import PRIVATE
+from curation_assets.stores.documents import save_document
 from curation_assets.stores.file_hash import FileState
 from curation_assets.stores.manifest import utc_now
 from curation_assets.stores.url_safety import ascii_url
@@ -281,7 +281,7 @@ def _content(home: Path) -> dict[str, Any]:
 
 
 def _write(home: Path, content: dict[str, Any]) -> None:
-    write_text_atomically(_path(home), sealed_json(content), mode=PRIVATE)  # the salt protects the hashes
+    save_document(_path(home), content, mode=PRIVATE)  # the salt protects the hashes
 
 
 def _add(

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
-from curation_assets.core.seal import read_sealed_json, sealed_json
+from curation_assets.core.seal import read_sealed_json
 from curation_assets.core.settings import cache_root
-from curation_assets.stores.atomic import write_text_atomically
+from curation_assets.stores.documents import save_document
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
 _GIT_SHA1 = re.compile(r"[0-9a-f]{40}")
@@ -119,7 +119,7 @@ def _kept_on_disk(compute: Callable[[Path], str], path: Path, state: tuple[str, 
         return str(known["hash"])
     made = compute(path)
     with contextlib.suppress(OSError):  # a cache that cannot be written costs time, nothing else
-        write_text_atomically(cache, sealed_json({"file": state, "hash": made}))
+        save_document(cache, {"file": state, "hash": made})
     return made
 
 
@@ -171,5 +171,5 @@ def cached_sha256(paths: Sequence[Path], cache: Path) -> dict[str, str]:
             changed = changed if settled else [0, 0]  # read once more next time
         current[str(path)] = [size, modified_ns, sha256, *changed]
     if current != known:
-        write_text_atomically(cache, sealed_json({"files": current}))
+        save_document(cache, {"files": current})
     return {path: str(entry[2]) for path, entry in current.items()}

@@ -8,10 +8,9 @@ from pathlib import Path
 
 from curation_assets.core.errors import StoreError
 from curation_assets.core.json_files import read_json
-from curation_assets.core.seal import sealed_json
 from curation_assets.core.settings import home_name
 from curation_assets.core.version import __version__
-from curation_assets.stores.atomic import write_text_atomically
+from curation_assets.stores.documents import save_document
 from curation_assets.stores.objects import ObjectChangedError
 
 #: Raised when a home that this version writes can no longer be read by the version before.
@@ -28,7 +27,7 @@ def write_format(home: Path) -> None:
     path = home / FORMAT_FILE
     if not path.is_file():
         with contextlib.suppress(ObjectChangedError):  # of a bucket: another machine numbered it
-            write_text_atomically(path, sealed_json({"format": FORMAT, "written_by": __version__}))
+            save_document(path, {"format": FORMAT, "written_by": __version__})
 
 
 def check_format(home: Path) -> None:

@@ -32,7 +32,7 @@ from curation_assets.core.errors import StoreError
 from curation_assets.core.json_files import read_json
 from curation_assets.core.plain_json import plain
 from curation_assets.core.roles import ModelIdentity
-from curation_assets.core.seal import is_sealed, seal_file, seal_now, sealed_json, sealed_text, with_seal
+from curation_assets.core.seal import is_sealed, seal_file, seal_now, sealed_text, with_seal
 from curation_assets.core.settings import check_shard_key
 from curation_assets.core.stages import check_reads_forward, stage_position
 from curation_assets.stores.arrow_buffers import repeats_text
@@ -47,6 +47,7 @@ from curation_assets.stores.atomic import (
 )
 from curation_assets.stores.content_hash import config_sha256, file_hashes, folder_sha256, frame_sha256
 from curation_assets.stores.costs import attempt, wall_seconds
+from curation_assets.stores.documents import save_document
 from curation_assets.stores.file_hash import file_sha256, remembered
 from curation_assets.stores.lease import brief_lock
 from curation_assets.stores.manifest import InputVersion, Manifest, model_records, utc_now
@@ -252,7 +253,7 @@ class ShardStore:
         """Remember which blocking checks of a table fail, in words; none: that all hold."""
         path = self.root / BLOCKED / asset / f"{partition or WHOLE}.json"
         if sentences:
-            write_text_atomically(path, sealed_json(list(sentences)))
+            save_document(path, list(sentences))
         else:
             remove_path(path)
 

@@ -18,7 +18,8 @@ from curation_assets.core.settings import Profile
 from curation_assets.engines.addresses import local_folder, resolve_address
 from curation_assets.engines.identities import digest_files, folder_files
 from curation_assets.numeric.schedule import warm_up_then_cosine
-from curation_assets.stores.atomic import check_new, remove_path, replacing, write_text_atomically
+from curation_assets.stores.atomic import check_new, remove_path, write_text_atomically
+from curation_assets.stores.documents import save_tensors
 
 IGNORED = -100  # label of a position without loss
 PREFIX_LENGTH = 1  # one placeholder carries the caption's meaning
@@ -300,16 +301,14 @@ class _Training:
         )
 
     def _save(self) -> None:
-        from safetensors.torch import save_file
-
         self.state_dir.mkdir(parents=True, exist_ok=True)
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self.bridge.state_dict().items()}
         for name, parameter in self.bridge.named_parameters():
             for moment in ("exp_avg", "exp_avg_sq", "step"):
                 tensors[f"{name}.{moment}"] = self.optimizer.state[parameter][moment].detach().cpu().contiguous()
         facts = {"made_from": self.made_from, "losses": json.dumps(self.losses)}
-        with replacing(self.state_dir / STATE_FILE) as temporary:
-            save_file(tensors, temporary, metadata=facts)  # facts inside: weights and step number never part
+        # facts inside: weights and step number never part
+        save_tensors(self.state_dir / STATE_FILE, tensors, facts)
 
     def _restore(self) -> None:
         from safetensors import safe_open
@@ -335,13 +334,10 @@ class _Training:
 
     def save_bridge(self, folder: Path) -> str:
         """Write what `engines.semantic_decoder.load_bridge` reads: bridge.safetensors and bridge.json. → sha256."""
-        from safetensors.torch import save_file
-
         from curation_assets.stores.file_hash import file_sha256
 
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self.bridge.state_dict().items()}
-        with replacing(folder / "bridge.safetensors") as temporary:
-            save_file(tensors, temporary)
+        save_tensors(folder / "bridge.safetensors", tensors)
         facts = {
             "prefix_length": PREFIX_LENGTH,
             "input_dim": self.bridge.in_features,

@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors.numpy import load_file as load_arrays
-from safetensors.numpy import save_file as save_arrays
-from safetensors.torch import save_file
 from torch import nn
 
 from curation_assets.core.roles import ImageTextEncoder, PairEncoder, RewardModel
 from curation_assets.engines.reward_model import HIDDEN, reward_mlp
 from curation_assets.methods.clip_score import clip_cosine
 from curation_assets.numeric.rankings import Preference, bradley_terry_loss, preference_accuracy, ranked_pairs
-from curation_assets.stores.atomic import replacing, write_text_atomically
+from curation_assets.stores.atomic import write_text_atomically
+from curation_assets.stores.documents import save_tensors
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.rankings import RankedImage, load_ranked_image
 
@@ -81,8 +80,7 @@ def ranked_features(
     features = np.concatenate(parts)
     if cache is not None:
         cache.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(cache) as temporary:
-            save_arrays({"features": features}, temporary, metadata=made_of)
+        save_tensors(cache, {"features": features}, made_of)
     return RankedFeatures(features, starts, ranks)
 
 
@@ -126,8 +124,7 @@ def train_reward_model(
     }
     out.mkdir(parents=True, exist_ok=True)
     state = {name: value.half().contiguous() for name, value in mlp.state_dict().items()}
-    with replacing(out / "model.safetensors") as temporary:
-        save_file({**state, "mean": mean, "scale": scale}, temporary, metadata={"format": "pt"})
+    save_tensors(out / "model.safetensors", {**state, "mean": mean, "scale": scale}, {"format": "pt"})
     config = {
         "model_type": "reward_mlp",
         "width": features.shape[1],

@@ -266,7 +266,7 @@ def killed_at(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     changing = {
         "remove_path",
         "write_text_atomically",
-        "write_begun",
+        "save_document",
         "add_to_denylist",
         "scrub",
         "rewrite_tar",

@@ -13,12 +13,11 @@ from typing import Any, Required, TypedDict
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import nn
 
 from curation_assets.evaluation.models.muon import Muon, hidden_matrices
 from curation_assets.numeric.schedule import warm_up_then_cosine
-from curation_assets.stores.atomic import replacing
+from curation_assets.stores.documents import save_tensors
 
 CHECKPOINT_SECONDS = 60.0
 MAX_GRADIENT_NORM = 1.0
@@ -216,8 +215,7 @@ class _State:
             tensors |= {f"{moment}.{name}": own[moment] for moment in MOMENTS if moment in own}
         tensors["losses"] = torch.tensor(losses, dtype=torch.float64)
         saved = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-        with replacing(self.path) as temporary:
-            save_file(saved, temporary, metadata={"made_from": self.made_from})
+        save_tensors(self.path, saved, {"made_from": self.made_from})
 
     @torch.no_grad()
     def restore(self) -> list[float]:

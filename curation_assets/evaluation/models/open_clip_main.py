@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from curation_assets.foreign.open_clip_training import leave_out, read_tars_with
-from curation_assets.stores.atomic import replacing, write_text_atomically
+from curation_assets.stores.atomic import write_text_atomically
+from curation_assets.stores.documents import save_tensors
 from curation_assets.stores.image_formats import TRAINING_EXTENSIONS
 from curation_assets.stores.images import DEFAULT_LIMITS
 
@@ -97,7 +98,6 @@ def write_model(checkpoint: Path, model: str, epoch: int, out: Path) -> None:
     import open_clip
     import torch
     from open_clip.transform import PreprocessCfg
-    from safetensors.torch import save_file
 
     saved = torch.load(checkpoint, map_location="cpu", weights_only=True, mmap=True)
     if saved["epoch"] != epoch:
@@ -110,8 +110,7 @@ def write_model(checkpoint: Path, model: str, epoch: int, out: Path) -> None:
     preprocess = {name: value for name, value in asdict(PreprocessCfg()).items() if name not in ("size", "mode")}
     config = {"model_cfg": open_clip.get_model_config(model), "preprocess_cfg": preprocess}
     write_text_atomically(out / "open_clip_config.json", json.dumps(config, indent=2) + "\n")
-    with replacing(out / "open_clip_model.safetensors") as temporary:
-        save_file(state, temporary)
+    save_tensors(out / "open_clip_model.safetensors", state)
 
 
 def main(out: Path, arguments: Sequence[str]) -> int:

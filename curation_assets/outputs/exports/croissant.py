@@ -15,7 +15,7 @@ from curation_assets.outputs.summary.croissant_rai import rai_properties
 from curation_assets.outputs.summary.declared import SUMMARY_FILE, read_declared
 from curation_assets.outputs.summary.facts import Facts, Section
 from curation_assets.outputs.summary.phrases import KEPT, first_names
-from curation_assets.stores.atomic import write_text_atomically
+from curation_assets.stores.documents import save_json
 from curation_assets.stores.releases import PROVENANCE_FILE, SUBSET_PARQUET
 from curation_assets.stores.samples import OWN_ID
 
@@ -65,7 +65,7 @@ class InvalidCroissantError(ValueError):
 def write_croissant(export: Export, content: Mapping[str, Any]) -> None:
     """Check a description and write it to the export's croissant.json. Raises InvalidCroissantError."""
     check_croissant(content)
-    write_text_atomically(export.folder / CROISSANT, json.dumps(content, indent=1, ensure_ascii=False))
+    save_json(export.folder / CROISSANT, content)
 
 
 def check_croissant(content: Mapping[str, Any]) -> None:

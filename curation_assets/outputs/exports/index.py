@@ -19,6 +19,7 @@ from curation_assets.outputs.exports.manifest import LOST_SCHEMA, Export, export
 from curation_assets.outputs.exports.subset import Subset
 from curation_assets.outputs.loading.places import located
 from curation_assets.stores.atomic import write_text_atomically
+from curation_assets.stores.documents import save_json
 from curation_assets.stores.frame_file import FrameFile
 from curation_assets.stores.objects import object_home
 from curation_assets.stores.parquet import write_as_frame
@@ -105,7 +106,7 @@ def _write_energon(folder: Path, rows: FrameFile) -> None:
     for part in rows.only(["tar"]).parts():
         counts.update(dict(part.group_by("tar", maintain_order=True).len().iter_rows()))
     numbers = {tar: number for number, tar in enumerate(counts)}
-    write_text_atomically(meta / ".info.json", json.dumps({"shard_counts": counts}, indent=1))
+    save_json(meta / ".info.json", {"shard_counts": counts})
 
     def places(*columns: str) -> Iterator[tuple[Any, ...]]:
         at = 0

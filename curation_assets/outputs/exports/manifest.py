@@ -1,7 +1,6 @@
 """What every export leaves: its files with hashes, what was left out and why, and a record of it in the home folder."""
 
 import itertools
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -24,7 +23,8 @@ from curation_assets.outputs.exports.subset import (
 from curation_assets.outputs.registry import SAMPLE_IDS, ExportRecord, record_export
 from curation_assets.selection.rows import ROW_KEY
 from curation_assets.stores.arrays import write_npy
-from curation_assets.stores.atomic import check_new, write_text_atomically, writing_new
+from curation_assets.stores.atomic import check_new, writing_new
+from curation_assets.stores.documents import save_json
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.frame_file import PART_ROWS, FrameFile
 from curation_assets.stores.images import scored_image
@@ -158,7 +158,7 @@ def exporting(subset: Subset, out: Path, kind: str) -> Iterator[Export]:
             write_text_parts(missing.parts(), folder / MISSING, ".tsv")
         lines = write_credits(map(credited, export.written()), folder / CREDITS)
         manifest = _manifest(export, samples, missing, entries) | {"credited": lines}
-        write_text_atomically(folder / MANIFEST, json.dumps(plain(manifest), indent=1, ensure_ascii=False))
+        save_json(folder / MANIFEST, plain(manifest))
         if is_of_pool:
             return
         check_new(out, folder=True)

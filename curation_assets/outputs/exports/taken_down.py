@@ -6,7 +6,6 @@ The flag is written first and names them, so that a call that was killed is fini
 """
 
 import itertools
-import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -20,7 +19,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from curation_assets.core.json_files import read_json
-from curation_assets.core.seal import sealed_json
 from curation_assets.numeric.identity import UID_DTYPE, pack_uids
 from curation_assets.numeric.sorting import as_pairs, stretches
 from curation_assets.outputs.exports.credits import CREDITS
@@ -32,6 +30,7 @@ from curation_assets.selection.cut import NO_ID
 from curation_assets.stores.arrays import write_npy
 from curation_assets.stores.atomic import remove_all_stale, replacing, write_text_atomically
 from curation_assets.stores.denylist import COLUMNS, TAKEDOWN, Denylist
+from curation_assets.stores.documents import read_document, save_document, save_json
 from curation_assets.stores.file_hash import sha256_now
 from curation_assets.stores.frame_file import FrameFile
 from curation_assets.stores.lease import filling_folder
@@ -80,9 +79,9 @@ def take_out(home: Path, folder: Path) -> list[str]:
             "is_certain": True,
             "is_taken_out": False,
         }
-        write_text_atomically(folder / EXPORT_FLAG, sealed_json(flag))
+        save_document(folder / EXPORT_FLAG, flag)
         _rewrite(folder, manifest, ids, flag)
-        write_text_atomically(folder / EXPORT_FLAG, sealed_json({**flag, "is_taken_out": True}))
+        save_document(folder / EXPORT_FLAG, {**flag, "is_taken_out": True})
         for record in recorded_exports(home):
             if Path(record.folder).resolve() == folder:
                 digest = sha256_now(folder / MANIFEST)
@@ -145,7 +144,7 @@ def _check_files(folder: Path, manifest: Mapping[str, Any]) -> None:
 def _flag(folder: Path) -> dict[str, Any]:
     path = folder / EXPORT_FLAG
     advice = "remove it: what it names is found again"
-    return read_json(path, dict, advice=advice) if path.is_file() else {}
+    return read_document(path, dict, advice=advice) or {}
 
 
 def _begun(folder: Path) -> dict[str, Any] | None:
@@ -226,7 +225,7 @@ def _rewrite(folder: Path, manifest: dict[str, Any], ids: Collection[str], flag:
         }
         for name, before in sorted({MISSING: {}, **dict(zip(names, manifest["files"], strict=True))}.items())
     ]
-    write_text_atomically(folder / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False))
+    save_json(folder / MANIFEST, manifest)
 
 
 def _facts(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
@@ -330,7 +329,7 @@ def _edit(path: Path, change: Any) -> None:
     """Rewrite a JSON file where the export has one."""
     if path.is_file():
         content = change(read_json(path, dict, advice=_ADVICE))
-        write_text_atomically(path, json.dumps(content, indent=1, ensure_ascii=False))
+        save_json(path, content)
 
 
 def _stats(stats: dict[str, Any], count: int) -> dict[str, Any]:

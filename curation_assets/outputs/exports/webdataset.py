@@ -24,7 +24,7 @@ from curation_assets.outputs.exports.formats import export_format
 from curation_assets.outputs.exports.huggingface import hub_type, write_card
 from curation_assets.outputs.exports.manifest import Export, exporting
 from curation_assets.outputs.exports.subset import CHOICE_COLUMNS, Subset, subset_of_ids, with_chosen_captions
-from curation_assets.stores.atomic import write_text_atomically
+from curation_assets.stores.documents import save_json
 from curation_assets.stores.images import for_training
 from curation_assets.stores.samples import OWN_ID
 from curation_assets.stores.tar_samples import SIDECAR_SCHEMA
@@ -96,7 +96,7 @@ def export_webdataset(
         if shard is not None:
             shard.close()
         sizes = {name: count for name, count in sorted(export.samples_of.items()) if name.endswith(".tar")}
-        write_text_atomically(export.folder / "sizes.json", json.dumps(sizes, indent=1))
+        save_json(export.folder / "sizes.json", sizes)
         if sizes:
             write_croissant(export, webdataset_croissant(export))
             _write_card(export, {**dict.fromkeys(sorted(extensions), "image"), "txt": "string"}, types)
@@ -249,5 +249,5 @@ class _Shard:
             "failed_to_resize": 0,
             "status_dict": {"success": self.count},
         }
-        write_text_atomically(folder / f"{self.name}_stats.json", json.dumps(stats, indent=1))
+        save_json(folder / f"{self.name}_stats.json", stats)
         self.export.samples_of[f"{self.name}.tar"] = self.count

@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import json
 import re
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -15,7 +14,6 @@ import polars as pl
 
 from curation_assets.core.json_files import DamagedFileError, read_json
 from curation_assets.core.plain_json import plain
-from curation_assets.core.seal import sealed_json
 from curation_assets.core.settings import check_shard_key, shard_number
 from curation_assets.core.validation import Number, Switch, Whole, checked, setting
 from curation_assets.core.version import __version__
@@ -45,6 +43,7 @@ from curation_assets.stores.atomic import (
 )
 from curation_assets.stores.content_hash import config_sha256, frame_sha256
 from curation_assets.stores.denylist import TAKEDOWN, Denylist
+from curation_assets.stores.documents import save_document, save_json
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.images import MIB, ImageLimits, tar_index
 from curation_assets.stores.parquet import read_parquet
@@ -249,7 +248,7 @@ def download_shard(
                     )
                 if denylist:
                     refused |= dict.fromkeys(_drop_denied_images(draft, name, denylist), TAKEDOWN)
-            write_text_atomically(draft / "refused.json", json.dumps(refused, indent=1))
+            save_json(draft / "refused.json", refused)
             write_receipt(draft, request_hash)
             remove_path(final)
             move_into_place(draft, final)
@@ -286,7 +285,7 @@ def _file_hashes(folder: Path) -> dict[str, str]:
 def write_receipt(folder: Path, request_hash: str) -> None:
     """Note that a folder holds all of a request, and the sha256 of every file; the last step of whatever fills one."""
     receipt = {"request_sha256": request_hash, "files": _file_hashes(folder)}
-    write_text_atomically(folder / RECEIPT_FILE, sealed_json(receipt))
+    save_document(folder / RECEIPT_FILE, receipt)
 
 
 def read_refused(folder: Path) -> dict[str, str]:
@@ -394,7 +393,7 @@ def take_down_downloads(
     if refused_path.is_file():
         refused = read_refused(folder)
         kept = {key: message for key, message in refused.items() if key not in sample_ids}
-        write_text_atomically(refused_path, json.dumps(kept, indent=1))
+        save_json(refused_path, kept)
     if was_complete:
         write_receipt(folder, hashes[1])
         remove_path(note)

@@ -13,11 +13,11 @@ from typing import Any
 import polars as pl
 
 from curation_assets.core.json_files import read_json
-from curation_assets.core.seal import sealed_json
 from curation_assets.core.settings import shard_number
 from curation_assets.sources.download.download import RECEIPT_FILE, REPAIR, read_refused, write_receipt
 from curation_assets.sources.download.fetch_shard import MAX_ROWS
-from curation_assets.stores.atomic import finish_swap, remove_path, swap_folder, write_text_atomically
+from curation_assets.stores.atomic import finish_swap, remove_path, swap_folder
+from curation_assets.stores.documents import save_document, save_json
 from curation_assets.stores.parquet import read_parquet
 from curation_assets.stores.tar_writing import rewrite_tar
 from curation_assets.stores.temporary import temporary_path
@@ -28,7 +28,7 @@ Fetch = Callable[..., pl.DataFrame]
 
 def request_retry(out_dir: Path, shard_key: str, sample_ids: Collection[str]) -> None:
     """Ask the next `download_with_retries` of a shard to fetch these rows again, those of them that failed."""
-    write_text_atomically(_request(out_dir, shard_key), sealed_json(sorted(sample_ids)))
+    save_document(_request(out_dir, shard_key), sorted(sample_ids))
 
 
 def download_with_retries(
@@ -67,7 +67,7 @@ def _merge(folder: Path, fetched: Path, name: str, sample_ids: list[str]) -> Non
     table, tar = folder / f"{name}.parquet", folder / f"{name}.tar"
     refused = {path: read_refused(path) for path in (folder, fetched)}
     kept = {key: message for key, message in refused[folder].items() if key not in sample_ids}
-    write_text_atomically(folder / "refused.json", json.dumps(kept | refused[fetched], indent=1))
+    save_json(folder / "refused.json", kept | refused[fetched])
     if (fetched / f"{name}.parquet").is_file():
         new = read_parquet(fetched / f"{name}.parquet")
         old = read_parquet(table) if table.is_file() else new.clear()

@@ -4,11 +4,11 @@ import hashlib
 
 import polars as pl
 
-from curation_assets.core.seal import read_sealed_json, sealed_json
+from curation_assets.core.seal import read_sealed_json
 from curation_assets.core.table_names import SAMPLES
 from curation_assets.flow.context import PoolContext
-from curation_assets.stores.atomic import write_text_atomically
 from curation_assets.stores.denylist import COLUMNS, Denylist
+from curation_assets.stores.documents import save_document
 from curation_assets.stores.samples import SAMPLES_SCHEMA
 
 FILE = "index/denied.json"  # of the pool's work folder: what is known of rows and list as they are
@@ -35,7 +35,7 @@ def denied_rows(ctx: PoolContext) -> str | None:
             found = [manifest.content_sha256, _denied_of(ctx, shard, denylist)]
         shards[shard] = found
     if shards != before:
-        write_text_atomically(path, sealed_json({"denylist": denylist.version, "shards": shards}))
+        save_document(path, {"denylist": denylist.version, "shards": shards})
     found_in = [digest for _, digest in shards.values() if digest]
     return hashlib.sha256("".join(found_in).encode()).hexdigest() if found_in else None
 

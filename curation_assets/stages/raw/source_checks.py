@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from curation_assets.core.json_files import DamagedFileError
-from curation_assets.core.seal import is_sealed, read_sealed_json, seal_now, sealed_json
+from curation_assets.core.seal import is_sealed, read_sealed_json, seal_now
 from curation_assets.core.table_names import DOWNLOADS, REGISTERED_SHARDS
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Table
@@ -18,8 +18,9 @@ from curation_assets.sources.kinds.webdataset import source_files, takedown_mark
 from curation_assets.sources.shards import DOWNLOADS_FOLDER
 from curation_assets.sources.split import SPLIT_FILE
 from curation_assets.stages.raw.takedown_sources import registered_config_hash
-from curation_assets.stores.atomic import remove_path, write_text_atomically
+from curation_assets.stores.atomic import remove_path
 from curation_assets.stores.damage import NO_FILE, Check, Damage, first_line
+from curation_assets.stores.documents import save_document
 from curation_assets.stores.file_hash import sha256_now
 from curation_assets.stores.shard_store import CorruptTableError
 
@@ -166,6 +167,6 @@ def _download_damages(ctx: PoolContext, folder: Path) -> Iterator[Damage]:
         content = {name: receipt[name] for name in ("files", "request_sha256")}
         yield replace(
             damage, expected=seal_now(path), got=str(receipt.get("seal")), tables=(),
-            repair=partial(write_text_atomically, path, sealed_json(content)),
+            repair=partial(save_document, path, content),
             advice="curate verify --repair writes it again: the files that it lists are whole",
         )  # fmt: skip

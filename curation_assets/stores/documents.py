@@ -1,0 +1,49 @@
+"""Files that are no tables, each whole or not at all: JSON with its own hash, JSON for other programs, weights.
+
+A note of work begun on a pool (a takedown, a retry, a repair) is such a document: it is written before the first change
+and removed after the last, and who finds it finishes that work.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from curation_assets.core.json_files import read_json
+from curation_assets.core.seal import sealed_json
+from curation_assets.stores.atomic import fetch, replacing, write_text_atomically
+
+T = TypeVar("T")
+
+
+def save_document(path: Path, content: Mapping[str, Any] | list[Any], *, mode: int | None = None) -> None:
+    """A JSON file of this program, with its own sha256 (core/seal.py).
+
+    `mode`: permissions, set before the file has any content. Raises DiskError.
+    """
+    write_text_atomically(path, sealed_json(content), mode=mode)
+
+
+def read_document(path: Path, build: Callable[[Any], T], *, advice: str) -> T | None:
+    """What `build` makes of the content; None where there is no file. Raises what `read_json` raises."""
+    fetch(path)
+    return read_json(path, build, advice=advice) if path.is_file() else None
+
+
+def save_json(path: Path, content: Mapping[str, Any] | list[Any]) -> None:
+    """A JSON file that other programs read. Raises DiskError."""
+    write_text_atomically(path, json.dumps(content, indent=1, ensure_ascii=False))
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Any], metadata: dict[str, str] | None = None) -> None:
+    """A safetensors file of arrays of NumPy or tensors of torch. Raises DiskError."""
+    import numpy as np
+    import safetensors.numpy
+
+    with replacing(path) as temporary:
+        if all(isinstance(tensor, np.ndarray) for tensor in tensors.values()):
+            safetensors.numpy.save_file(dict(tensors), temporary, metadata)
+        else:
+            import safetensors.torch
+
+            safetensors.torch.save_file(dict(tensors), temporary, metadata)
