@@ -61,10 +61,6 @@ SHARED_CODE_SERVER = Guard("shared_code_server", *_DAGSTER, "`curate ui` is refu
 CACHE_OF_ANY_MODEL = Guard(
     "cache_of_any_model", "transformers", ">=5.20,<6", "models whose decoder takes inputs of its own are refused"
 )
-BARE_IMG2DATASET = Guard(
-    "bare_img2dataset", "img2dataset", ">=1.47,<1.48", "the first download loads wandb, pandas and torch"
-)
-RESIZING = Guard("resizing", "albumentations", ">=1.4.24,<1.5", "images that must be scaled down may fail")
 OPEN_CLIP_DATA = Guard(
     "open_clip_data", "open_clip_torch", ">=3.3,<3.4", "no model is trained with open_clip's trainer"
 )

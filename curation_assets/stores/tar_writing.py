@@ -16,9 +16,11 @@ from curation_assets.stores.tar_members import remove_places
 ReadMember = Callable[[], bytes]
 
 
-def add_member(tar: tarfile.TarFile, name: str, data: bytes) -> None:
-    """Put a file at the end of a tar; time and owner are 0."""
-    tar.addfile(_header(name, data), io.BytesIO(data))
+def add_member(tar: tarfile.TarFile, name: str, data: bytes, *, mtime: int = 0, mode: int = 0o644) -> None:
+    """Put a file at the end of a tar; its owner is 0. `mtime`: in seconds since 1970."""
+    info = _header(name, data)
+    info.mtime, info.mode = mtime, mode
+    tar.addfile(info, io.BytesIO(data))
 
 
 def rewrite_tar(

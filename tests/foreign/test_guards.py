@@ -177,5 +177,5 @@ def test_every_guard_is_used() -> None:
 
 def test_a_file_of_the_room_is_about_one_library() -> None:
     own = {path.stem for path in (PACKAGE / "foreign").glob("*.py")} - {"__init__", "guards"}
-    assert {name.split("_")[0] for name in own} == {"dagster", "img2dataset", "open", "transformers"}
+    assert {name.split("_")[0] for name in own} == {"dagster", "open", "transformers"}
     assert Path(PACKAGE / "foreign" / "__init__.py").read_text().startswith('"""')

@@ -1,7 +1,5 @@
 """Each guard forced off: the public way gives the same, or a sentence states what is not possible."""
 
-import hashlib
-import json
 import os
 import re
 import subprocess
@@ -99,35 +97,6 @@ def test_open_clips_trainer_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CURATION_FOREIGN_OFF", "webdataset_shuffle")
     with pytest.raises(ValueError, match=r"install webdataset>=0.2.111,<0.3"):
         read_tars_with(iter, bool)  # type: ignore[arg-type]
-
-
-SCALED = """
-import hashlib, io, json, sys
-import numpy as np
-from PIL import Image
-from curation_assets.foreign.img2dataset_parts import new_resizer
-
-pixels = np.random.default_rng(3).integers(0, 256, (300, 200, 3), dtype=np.uint8)
-stream = io.BytesIO()
-Image.fromarray(pixels).save(stream, "JPEG")
-image, *sizes, error = new_resizer(64, 95)(stream)
-print(json.dumps([hashlib.sha256(image).hexdigest(), sizes, error, "wandb" in sys.modules]))
-"""
-
-
-@pytest.mark.slow
-def test_scaled_images_are_the_same_bytes() -> None:
-    results = []
-    for off in ("", "bare_img2dataset"):
-        environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "CURATION_FOREIGN_OFF": off}
-        done = subprocess.run([sys.executable, "-c", SCALED], env=environment, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        results.append(json.loads(done.stdout.splitlines()[-1]))
-    (*bare, has_loaded_little), (*whole, has_loaded_all) = results
-    assert bare == whole
-    assert bare[1:] == [[43, 64, 200, 300], None]
-    assert (has_loaded_little, has_loaded_all) == (False, True)
-    assert len(bare[0]) == len(hashlib.sha256().hexdigest())
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import AvifImagePlugin, Image, ImageCms
 
-from curation_assets.sources.download.fetch_shard import guarded_resizer
+from curation_assets.sources.download.resizing import guarded_resizer
 from curation_assets.stores.image_formats import DECODED, IMAGE_EXTENSIONS, REFUSED, format_of
 from curation_assets.stores.images import (
     DEFAULT_LIMITS,
@@ -186,7 +186,7 @@ def test_both_decoders_see_what_a_file_shows(name: str) -> None:
     assert np.abs(means(read) - expected).max() < 3
     assert read.size == (truth.shape[1], truth.shape[0])
     for size in (512, 40):  # kept and scaled down
-        stored, *_, message = guarded_resizer(size, 95, DEFAULT_LIMITS)(io.BytesIO(data))
+        stored, *_, message = guarded_resizer(size, 95, DEFAULT_LIMITS)(data)
         assert message is None
         assert np.abs(means(decode_image(stored)) - expected).max() < 3
 
@@ -302,7 +302,7 @@ def test_broken_metadata_does_not_fail_an_image_that_decodes(name: str) -> None:
     data = METADATA[name]
     assert (check_image(data).width, check_image(data).height) == (WIDTH, HEIGHT)
     assert np.abs(means(decode_image(data)) - COLOURS.mean(axis=(0, 1))).max() < 3
-    stored, *_, message = guarded_resizer(512, 95, DEFAULT_LIMITS)(io.BytesIO(data))
+    stored, *_, message = guarded_resizer(512, 95, DEFAULT_LIMITS)(data)
     assert message is None
     assert np.abs(means(decode_image(stored)) - COLOURS.mean(axis=(0, 1))).max() < 3
 
@@ -328,7 +328,7 @@ def progressive(size: int, more_scans: int, *, before: bytes = b"", after: bytes
 
 def judges() -> Iterable[Callable[[bytes], Any]]:
     def resized(data: bytes) -> None:
-        *_, message = guarded_resizer(512, 95, DEFAULT_LIMITS)(io.BytesIO(data))
+        *_, message = guarded_resizer(512, 95, DEFAULT_LIMITS)(data)
         if message is not None:
             raise ImageRejected(message.split(":")[1], message)
 

@@ -1,8 +1,8 @@
 """WebDataset resharding: the subset alone in new tars, keys that follow from the ids, img2dataset's tables beside."""
 
 import hashlib
-import io
 import json
+import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,6 @@ import polars as pl
 import yaml
 
 from curation_assets.flow.context import PoolContext
-from curation_assets.foreign.img2dataset_parts import tar_writer
 from curation_assets.outputs.exports.batches import (
     BATCH_SIZE,
     KEPT_OF_SUPER_BATCH,
@@ -28,6 +27,7 @@ from curation_assets.stores.documents import save_json
 from curation_assets.stores.images import for_training
 from curation_assets.stores.samples import OWN_ID
 from curation_assets.stores.tar_samples import SIDECAR_SCHEMA
+from curation_assets.stores.tar_writing import add_member
 
 MAX_SAMPLES_PER_SHARD = 10_000  # as DataComp's resharder
 MAX_BYTES_PER_SHARD = 3_000_000_000
@@ -205,8 +205,7 @@ class _Shard:
 
     export: Export
     name: str
-    file: io.BufferedWriter
-    writer: Any
+    tar: tarfile.TarFile
     rows: list[dict[str, Any]]
     bytes: int = 0
 
@@ -214,18 +213,17 @@ class _Shard:
     def open(cls, export: Export) -> "_Shard":
         number = sum(name.endswith(".tar") for name in export.samples_of)
         name = f"{number:08d}"
-        file = (export.folder / f"{name}.tar").open("wb")
-        # A fixed time and owner: the same samples give the same bytes.
-        writer = tar_writer()(file, user="", group="", encoder=False, mtime=0)
+        tar = tarfile.open(export.folder / f"{name}.tar", "w")  # noqa: SIM115 closed by `close`
         export.samples_of[f"{name}.tar"] = 0
-        return cls(export, name, file, writer, [])
+        return cls(export, name, tar, [])
 
     @property
     def count(self) -> int:
         return len(self.rows)
 
     def add(self, members: dict[str, Any], row: Mapping[str, Any], sha256: str, size: int) -> None:
-        self.writer.write(members)
+        for suffix in sorted(members.keys() - {"__key__"}):
+            add_member(self.tar, f"{members['__key__']}.{suffix}", members[suffix], mode=0o444)
         self.bytes += size
         self.rows.append(
             {
@@ -238,8 +236,7 @@ class _Shard:
         )
 
     def close(self) -> None:
-        self.writer.close()
-        self.file.close()
+        self.tar.close()
         folder = self.export.folder
         pl.DataFrame(self.rows, schema=SIDECAR_SCHEMA).write_parquet(folder / f"{self.name}.parquet")
         stats = {

@@ -1,13 +1,13 @@
 """The images of a shard's rows, fetched side by side into img2dataset's layout: a tar, a table and counts beside it."""
 
 import hashlib
-import io
 import json
 import queue
+import tarfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from itertools import islice
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
@@ -15,13 +15,12 @@ from typing import Any
 
 import polars as pl
 
-from curation_assets.foreign.img2dataset_parts import new_resizer, new_writer
 from curation_assets.sources.download.image_fetch import Found
 from curation_assets.stores.atomic import write_text_atomically
-from curation_assets.stores.images import ImageLimits, ImageRejected, check_image, decode_image
-from curation_assets.stores.parquet import read_parquet
+from curation_assets.stores.images import ImageLimits
 from curation_assets.stores.provenance import FETCHED
 from curation_assets.stores.rights_signals import signal_rows
+from curation_assets.stores.tar_writing import add_member
 from curation_assets.stores.web_addresses import domain_of
 
 MAX_MESSAGE = 1000  # letters; a status line may have 65,536
@@ -64,34 +63,45 @@ def fetch_shard(
     `base`: the shard's number as the name. `fetch` gives the bytes of a URL and what else it learns, or raises an
     exception, whose words are the row's error. Raises DownloadStoppedError soon after `is_stopped` is set.
     """
+    from curation_assets.sources.download.resizing import guarded_resizer  # loads OpenCV
+
     began, statuses, messages = time.time(), Counter[str](), Counter[str]()
     given = _in_turns(rows).select("url", pl.col("caption").fill_null(""), pl.col("sample_id").alias("uid"))
-    schema = (
-        pl.DataFrame(schema={**given.schema, **RESULT_SCHEMA}).to_arrow(compat_level=pl.CompatLevel.oldest()).schema
-    )
-    writer = new_writer(base, schema)
     resized = guarded_resizer(image_size_px, encode_quality, limits)
     content = given.rows(named=True)
-    found: dict[str, Found] = {}  # by key
-    for place, data, message, learnt in _answers(given["url"].to_list(), fetch, min(threads, given.height), is_stopped):
-        row: dict[str, Any] = {**content[place], **dict.fromkeys(RESULT_SCHEMA)}
-        row["key"] = f"{base.name}{place:0{ROW_DIGITS}d}"
-        found[row["key"]] = learnt
-        image, status = None, "failed_to_download"
-        if data is not None:
-            image, *sizes, message = resized(io.BytesIO(data))
-            message = message and message[:MAX_MESSAGE]
-            status = "success" if message is None else "failed_to_resize"
-            if message is None:
-                row |= dict(zip(("width", "height", "original_width", "original_height"), sizes, strict=True))
-                row["sha256"] = hashlib.sha256(data).hexdigest()
-        row |= {"status": status, "error_message": message}
-        statuses[status] += 1
-        messages[message or status] += 1
-        writer.write(image, row["key"], row["caption"], row)
-        on_rows(1)
-    writer.close()
-    _add_found(base.with_name(f"{base.name}.parquet"), found)
+    done: list[dict[str, Any]] = []
+    found: list[Found] = []  # of each row
+    answers = _answers(given["url"].to_list(), fetch, min(threads, given.height), is_stopped)
+    with tarfile.open(base.with_name(f"{base.name}.tar"), "w") as tar:
+        for place, data, message, learnt in answers:
+            row: dict[str, Any] = {**content[place], **dict.fromkeys(RESULT_SCHEMA)}
+            row["key"] = f"{base.name}{place:0{ROW_DIGITS}d}"
+            image, status = None, "failed_to_download"
+            if data is not None:
+                image, *sizes, message = resized(data)
+                message = message and message[:MAX_MESSAGE]
+                status = "success" if message is None else "failed_to_resize"
+                if message is None:
+                    row |= dict(zip(("width", "height", "original_width", "original_height"), sizes, strict=True))
+                    row["sha256"] = hashlib.sha256(data).hexdigest()
+            row |= {"status": status, "error_message": message}
+            if image is not None:
+                members = {"jpg": image, "json": json.dumps(row, indent=4).encode(), "txt": row["caption"].encode()}
+                for suffix, member in members.items():
+                    add_member(tar, f"{row['key']}.{suffix}", member, mtime=int(time.time()), mode=0o444)
+            statuses[status] += 1
+            messages[message or status] += 1
+            done.append(row)
+            found.append(learnt)
+            on_rows(1)
+    table = pl.DataFrame(done, schema={**given.schema, **RESULT_SCHEMA})
+    cells: dict[str, list[Any]] = {
+        "fetched_at": [one.fetched_at for one in found],
+        "content_type": [one.content_type for one in found],
+        "rights_signals": [signal_rows(one.signals, one.checked_at) for one in found],
+    }
+    table = table.with_columns(pl.Series(name, cells[name], kind) for name, kind in FETCHED.items())
+    table.write_parquet(base.with_name(f"{base.name}.parquet"))
     _write_counts(base, statuses, messages, began)
 
 
@@ -135,40 +145,6 @@ def _next_of(arrived: queue.SimpleQueue[Any], is_stopped: threading.Event) -> An
         except queue.Empty:
             continue
     raise DownloadStoppedError("the run was stopped")
-
-
-def _add_found(table: Path, found: Mapping[str, Found]) -> None:
-    """Add FETCHED to the table beside a tar; members of the tar do not have it."""
-    rows = read_parquet(table)
-    learnt = [found[key] for key in rows["key"]]
-    cells: dict[str, list[Any]] = {
-        "fetched_at": [one.fetched_at for one in learnt],
-        "content_type": [one.content_type for one in learnt],
-        "rights_signals": [signal_rows(one.signals, one.checked_at) for one in learnt],
-    }
-    rows.with_columns(pl.Series(name, cells[name], kind) for name, kind in FETCHED.items()).write_parquet(table)
-
-
-def guarded_resizer(
-    image_size_px: int, encode_quality: int, limits: ImageLimits
-) -> Callable[[io.BytesIO], tuple[Any, ...]]:
-    """img2dataset's, after a check; what OpenCV decodes otherwise than we do is given to it as upright PNG of 8 bits.
-
-    It returns bytes, width, height, original width and height, and an error or None.
-    """
-    resize = new_resizer(image_size_px, encode_quality)
-
-    def checked(stream: io.BytesIO) -> tuple[Any, ...]:
-        data = stream.getvalue()
-        try:
-            if not check_image(data, limits).is_plain:
-                stream = io.BytesIO()
-                decode_image(data, limits).save(stream, "PNG", compress_level=1)
-        except ImageRejected as rejection:
-            return None, None, None, None, None, str(rejection)
-        return resize(stream)
-
-    return checked
 
 
 def _write_counts(base: Path, statuses: Counter[str], messages: Counter[str], began: float) -> None:
