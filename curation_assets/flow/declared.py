@@ -134,7 +134,8 @@ def _lacks(ctx: PoolContext, recipe: FittedRecipe, valued: set[str]) -> list[str
 
 def sql_recipes(ctx: PoolContext) -> list[SqlModel]:
     """Recipes in SQL whose signals this pool runs; one of the home whose every table it has, or that its option
-    `recipes` names.
+    `recipes` names; one of the package that a policy or another recipe reads, or that the option names (all of them
+    where samples are planted: `downstream/separation` measures them).
 
     Raises ValueError for a recipe of the pool's own that reads a signal which it does not run.
     """
@@ -144,7 +145,11 @@ def sql_recipes(ctx: PoolContext) -> list[SqlModel]:
     for recipe in asked_for:
         if why := why_not_run(ctx, recipe.references):
             raise ValueError(f"pool {ctx.pool.name!r}: recipe {recipe.name!r} reads {why}, or leave the recipe out")
-    shipped = (model for model in recipes().values() if not _missing_signals(model.references, run, fitted, models))
+    shipped = [model for model in recipes().values() if not _missing_signals(model.references, run, fitted, models)]
+    if not ctx.pool.is_planted:
+        policies = (*shipped_policies().values(), *home_policies(ctx).sound.values(), *saved_policies(ctx).values())
+        read = {reference for one in (*policies, *models.values()) for reference in one.references}
+        shipped = [model for model in shipped if model.key in read or model.name in named]
     available = [*shipped, *asked_for]
     waiting = [recipe for name, recipe in home.sound.items() if name not in named]
     while more := [one for one in waiting if not _not_made(ctx, one.references, run, fitted, available)]:

@@ -160,3 +160,22 @@ def test_run_dry_run_report_and_methods_say_it(tmp_path: Path) -> None:
     assert "The pool has captions only" in page
     assert "policy-clip" not in page
     assert "default, with images" in output("methods")
+
+
+def test_a_recipe_of_the_package_is_made_where_something_reads_it(tmp_path: Path) -> None:
+    table = {"caption": CAPTIONS, "url": [f"http://host.example/{number}.jpg" for number in range(12)]}
+
+    def made(ctx: PoolContext) -> set[str]:
+        names = {name.removeprefix("fused/") for name in tables_of(ctx)}
+        return names & {"icc_clip", "sieve_clip", "icc_range"}
+
+    plain, named = tmp_path / "plain", tmp_path / "named"
+    plain.mkdir()
+    named.mkdir()
+    ctx = pool_of(plain, table)
+    assert made(ctx) == {"sieve_clip"}
+    assert made(pool_of(named, table, recipes={"icc_clip": {}})) == {"sieve_clip", "icc_clip", "icc_range"}
+    policies = plain / "pools" / "policies"
+    policies.mkdir(parents=True)
+    (policies / "both.yaml").write_text("name: both\nrank_by: fused.icc_clip\nfraction: 0.3\n")
+    assert made(ctx) == {"sieve_clip", "icc_clip", "icc_range"}
