@@ -21,7 +21,13 @@ from curation_assets.audit.diff import (
 from curation_assets.audit.ledger import recorded_ledger
 from curation_assets.cli.commands import command
 from curation_assets.cli.common import HomeOption, JsonOption, PoolOption, settings_from, show, show_json, show_table
-from curation_assets.cli.prefilters import prefilters_of
+from curation_assets.cli.what_ifs import (
+    FractionOption,
+    PrefilterOption,
+    RankByOption,
+    ThresholdOption,
+    prefilters_of,
+)
 from curation_assets.core.progress import reporter_for
 from curation_assets.core.settings import Settings
 from curation_assets.core.table_names import SAMPLES
@@ -37,19 +43,8 @@ SHOWN_GROUPS = 8  # per dimension; --json has all
 
 
 LeftArgument = Annotated[str, typer.Argument(metavar="A", help="A policy.")]
-RightArgument = Annotated[str | None, typer.Argument(metavar="[B]", help="Another; default: A, for a what-if.")]
-FractionOption = Annotated[float | None, typer.Option("--fraction", help="What if B kept this share?")]
-ThresholdOption = Annotated[float | None, typer.Option("--threshold", help="What if B cut at this value?")]
+RightArgument = Annotated[str | None, typer.Argument(metavar="[B]", help="Another; default: A, for a what-if of it.")]
 AtOption = Annotated[str | None, typer.Option("--at", help="Only IoU of both rankings at these shares: .1,.2,.3")]
-RankByOption = Annotated[
-    str | None, typer.Option("--rank-by", metavar="STAGE.TABLE", help="What if B ranked by this signal?")
-]
-PrefilterOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--prefilter", metavar="STAGE.TABLE=SHARE", help="What if B first kept this share by it? (repeat; 'none')"
-    ),
-]
 RecordedOption = Annotated[
     bool, typer.Option("--recorded", help="Only from the recorded ledgers: seconds for a pool of any size.")
 ]
@@ -84,9 +79,9 @@ def diff(
     ctx = PoolContext.open(settings, the_pool(settings, pool))
     known = {policy.name: policy for policy in policies_of(ctx)}
     first_policy = find_policy(known, left)
+    is_what_if = any(change is not None for change in (at, fraction, threshold, rank_by, prefilter, save))
     if against is not None:
-        others = (right, at, fraction, threshold, rank_by, prefilter, save, recorded)
-        if any(value not in (None, False) for value in others):
+        if right is not None or recorded or is_what_if:
             raise ValueError("--against compares one policy with a file; give A alone, without a what-if")
         compared_with_file = compare_with_file(ctx.store, first_policy, against.expanduser(), reporter_for())
         if as_json:
@@ -95,8 +90,7 @@ def diff(
             _show_against(compared_with_file)
         return
     if recorded:
-        what_ifs = (right is None, at, fraction, threshold, rank_by, prefilter, save)
-        if any(value not in (None, False) for value in what_ifs):
+        if right is None or is_what_if:
             raise ValueError("--recorded compares two policies as their ledgers have them; give A and B and no what-if")
         first, second = (recorded_ledger(ctx.store, name) for name in (left, str(right)))
         difference = recorded_difference(first, second, ctx.store)
@@ -138,14 +132,18 @@ def diff(
         show(f"Saved {path}; `curate run {ctx.pool.name}` applies it.")
 
 
-def _show_against(difference: AgainstFile) -> None:
+def _iou(difference: AgainstFile | Difference) -> str:
     overlap, chance = difference.overlap, difference.overlap.chance_iou(difference.judged)
-    iou = "undefined: both are empty" if overlap.iou is None else f"{overlap.iou:.4f} (by chance {chance or 0:.4f})"
+    return "undefined: both are empty" if overlap.iou is None else f"{overlap.iou:.4f} (by chance {chance or 0:.4f})"
+
+
+def _show_against(difference: AgainstFile) -> None:
+    overlap = difference.overlap
     show(Text.assemble((difference.policy, "bold"), " against ", (difference.file, "bold")))
     show(
         f"  {difference.judged:,} judged samples; kept {overlap.left:,}, listed here {overlap.right:,}; both "
         f"{overlap.both:,}, only {difference.policy} {overlap.only_left:,}, only the file {overlap.only_right:,}; "
-        f"IoU {iou}"
+        f"IoU {_iou(difference)}"
     )
     show(f"  the file lists {difference.listed:,} samples, {difference.not_in_pool:,} of them not in this pool")
     show(f"  {difference.policy}: {difference.origin}")
@@ -176,12 +174,10 @@ def the_pool(settings: Settings, name: str | None) -> str:
 
 def _show_verdicts(difference: Difference, origin: str) -> None:
     overlap, left, right = difference.overlap, difference.left.name, difference.right.name
-    chance = overlap.chance_iou(difference.judged)
-    iou = "undefined: both are empty" if overlap.iou is None else f"{overlap.iou:.4f} (by chance {chance or 0:.4f})"
     show(Text.assemble((left, "bold"), " against ", (right, "bold"), f", {difference.judged:,} judged samples"))
     show(
         f"  kept {overlap.left:,} and {overlap.right:,}; both {overlap.both:,}, only {left} {overlap.only_left:,}, "
-        f"only {right} {overlap.only_right:,}; IoU {iou}"
+        f"only {right} {overlap.only_right:,}; IoU {_iou(difference)}"
     )
     show(f"  {origin}")
     print_table("Verdicts", difference.transitions.rename({"left_verdict": left, "right_verdict": f"{right} "}))

@@ -2,7 +2,6 @@
 
 import importlib.util
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -90,31 +89,13 @@ def explore(
 
 
 def viewer_program() -> list[str]:
-    """How Embedding Atlas is started behind `core/own_pages.py`: from this environment, else with the Python of the
-    `embedding-atlas` on the PATH. Raises ViewerError without it.
-    """
-    python = sys.executable
+    """How Embedding Atlas is started behind `core/own_pages.py`. Raises ViewerError where it is not installed."""
     if importlib.util.find_spec("embedding_atlas") is None:
-        command = shutil.which("embedding-atlas")
-        if command is None:
-            raise ViewerError(
-                "the viewer Embedding Atlas (580 MB) is not installed: "
-                f"{sys.executable} -m pip install 'embedding-atlas>=0.20', or pipx install embedding-atlas"
-            )
-        python = _python_of(Path(command))
-    return [python, "-c", _GUARDED_VIEWER, own_pages.__file__]
-
-
-def _python_of(command: Path) -> str:
-    """The interpreter that the first line of an installed command names. Raises ViewerError where it is no script."""
-    with command.open("rb") as file:
-        words = file.readline(4096).decode("utf-8", "replace").removeprefix("#!").split()
-    if not words or "python" not in Path(words[0]).name:
         raise ViewerError(
-            f"{command} is no script with a Python on its first line, as pip and pipx install it, so the viewer cannot "
-            "be kept from pages of other sites; pip install 'embedding-atlas>=0.20'"
+            "the viewer Embedding Atlas (580 MB) is not installed: "
+            f"{sys.executable} -m pip install 'embedding-atlas>=0.20'"
         )
-    return words[0]
+    return [sys.executable, "-c", _GUARDED_VIEWER, own_pages.__file__]
 
 
 def free_port(first: int) -> int:

@@ -24,7 +24,14 @@ from curation_assets.cli.common import (
     show_table,
     warn,
 )
-from curation_assets.cli.prefilters import prefilters_of
+from curation_assets.cli.what_ifs import (
+    CHANGES,
+    FractionOption,
+    PrefilterOption,
+    RankByOption,
+    ThresholdOption,
+    prefilters_of,
+)
 from curation_assets.core.progress import reporter_for
 from curation_assets.core.settings import shard_key, shard_number
 from curation_assets.core.table_names import DUPLICATES, SAMPLES
@@ -44,28 +51,8 @@ from curation_assets.operations.planning import (
 from curation_assets.operations.refit import unfinished
 from curation_assets.selection.policy import Policy
 
-CHANGES = "What if …"
 PolicyOption = Annotated[
     str | None, typer.Option("--policy", help="The policy that the next four change.", rich_help_panel=CHANGES)
-]
-FractionOption = Annotated[
-    float | None, typer.Option("--fraction", help="It kept this share.", rich_help_panel=CHANGES)
-]
-ThresholdOption = Annotated[
-    float | None, typer.Option("--threshold", help="It cut at this value.", rich_help_panel=CHANGES)
-]
-RankByOption = Annotated[
-    str | None,
-    typer.Option("--rank-by", metavar="STAGE.TABLE", help="It ranked by this signal.", rich_help_panel=CHANGES),
-]
-PrefilterOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--prefilter",
-        metavar="STAGE.TABLE=SHARE",
-        help="It first kept this share by it (repeat; 'none').",
-        rich_help_panel=CHANGES,
-    ),
 ]
 CodeOption = Annotated[
     list[str] | None,

@@ -330,10 +330,8 @@ class HyperbolicTextEncoder(Engine, Protocol):
         ...
 
 
-def _snake_case(name: str) -> str:
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
-
-
 #: role name → contract: every protocol above under its own name, ImageTextEncoder as image_text_encoder. The names are
 #: the keys of a profile, the parameter names of a method function and the files in engines/.
-ROLES: dict[str, type] = {_snake_case(contract.__name__): contract for contract in Engine.__subclasses__()}
+ROLES: dict[str, type] = {
+    re.sub(r"(?<=[a-z])(?=[A-Z])", "_", contract.__name__).lower(): contract for contract in Engine.__subclasses__()
+}

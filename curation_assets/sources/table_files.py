@@ -22,7 +22,8 @@ def tables_of(source: Path) -> list[Path]:
     _check_no_log(source)
     files = _tables_in(source)
     if not files:
-        files = sorted(table for folder in _hive_folders(source) for table in tables_of(folder))
+        folders = [path for path in source.iterdir() if "=" in path.name and path.is_dir()]  # Hive's
+        files = sorted(table for folder in folders for table in tables_of(folder))
     suffixes = sorted({table_suffix(path) for path in files})
     if len(suffixes) > 1:
         raise ValueError(f"{source}: expected files of one format, got {suffixes}; give one file, or move some")
@@ -72,10 +73,6 @@ def partition_values(path: Path) -> dict[str, str | None]:
             break
         values[unquote(key)] = None if value == "__HIVE_DEFAULT_PARTITION__" else unquote(value)
     return values
-
-
-def _hive_folders(source: Path) -> list[Path]:
-    return sorted(path for path in source.iterdir() if "=" in path.name and path.is_dir())
 
 
 def no_tables(source: Path) -> ValueError:

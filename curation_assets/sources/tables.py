@@ -83,11 +83,6 @@ class TableSource(SplitSource):
         yield Note("Columns: " + ", ".join(shown), "fact")
         for sentence in read_as(pool):
             yield Note(sentence, "hint")
-        for column in known_scores(pool):
-            text = (
-                f"Column {column} holds CLIP cosines: --signal clip_score={column} takes them, no model is needed then"
-            )
-            yield Note(text, "hint")
 
     @abstractmethod
     def describe_rows(self, pool: PoolFacts, split: Split) -> Iterator[Note]:
@@ -128,18 +123,6 @@ def listed(counts: Mapping[str, int]) -> str:
     """'csv_malformed 2, …', the most frequent first."""
     most_first = sorted(counts.items(), key=lambda one: (-one[1], one[0]))
     return ", ".join(f"{kind} {count}" for kind, count in most_first)
-
-
-#: Columns of DataComp's metadata, and their usual variants.
-CLIP_COLUMNS = ("clip_b32_similarity_score", "clip_l14_similarity_score", "clip_score", "similarity")
-
-
-def known_scores(pool: PoolFacts) -> list[str]:
-    """Columns of a pool's table that hold CLIP cosines by their name, and that the pool does not take yet."""
-    if SourceOptions.of(pool).given_signals:
-        return []
-    names = schema_of(tables_in(Path(pool.source))[0], pool.text_format)
-    return [name for name in CLIP_COLUMNS if name in names]
 
 
 def read_as(pool: PoolFacts) -> list[str]:

@@ -77,21 +77,30 @@ def text_column(
     Of several names the first whose column holds texts; ids that are none are left aside (`unused_ids`). Raises
     ValueError for a column that is not there or holds something else.
     """
+    named = _named_columns(schema, names, [besides])
+    fitting = [name for name in named if holds_text(schema[name], lists=ours == "caption")]
+    theirs = next(iter([*fitting, *(named if ours != "uid" else [])]), None)
     if ours in given:
-        theirs = given[ours]
-    else:
-        by_lower = {name.lower(): name for name in reversed(list(schema)) if name != besides}
-        there = [by_lower[name] for name in names if name in by_lower]
-        fitting = [name for name in there if holds_text(schema[name], lists=ours == "caption")]
-        theirs = next(iter([*fitting, *(there if ours != "uid" else [])]), None)
-    if theirs is not None and theirs not in schema:
-        raise ValueError(
-            f"{source} has no column {theirs!r} for {ours}; it has {list(schema)}: name one with {COLUMN_OPTIONS[ours]}"
-        )
+        theirs = _given_column(source, ours, given[ours], schema)
     if theirs is not None and not holds_text(schema[theirs], lists=ours == "caption"):
         raise ValueError(
             f"{source}: column {theirs!r} ({ours}) must hold strings, got {schema[theirs]}; "
             f"name another with {COLUMN_OPTIONS[ours]} NAME"
+        )
+    return theirs
+
+
+def _named_columns(schema: Mapping[str, pl.DataType], names: Sequence[str], taken: Collection[str | None]) -> list[str]:
+    """Columns, but those `taken`, whose names are among `names`, in the order of these."""
+    by_lower = {name.lower(): name for name in reversed(list(schema)) if name not in taken}
+    return [by_lower[name] for name in names if name in by_lower]
+
+
+def _given_column(source: Path, ours: str, theirs: str | None, schema: Mapping[str, pl.DataType]) -> str | None:
+    """The column that a user named for `ours`. Raises ValueError for one that is not there."""
+    if theirs is not None and theirs not in schema:
+        raise ValueError(
+            f"{source} has no column {theirs!r} for {ours}; it has {list(schema)}: name one with {COLUMN_OPTIONS[ours]}"
         )
     return theirs
 
@@ -169,19 +178,17 @@ def _our_texts(
 ) -> pl.DataFrame:
     texts, reasons = [], [part[ROW_REASON]]
     for ours, theirs in columns.items():
-        if theirs is None or (theirs not in schema and ours in ("uid", OWN_ID, *GIVEN)):
-            texts.append(pl.Series(ours, [None] * part.height, dtype=pl.String))
-            continue
-        if ours == OWN_ID:
-            texts.append(own_ids(part[theirs]).alias(ours))
-            continue
-        if ours in GIVEN:
-            texts.append(given_texts(part[theirs]).alias(ours))
-            continue
-        found, reason = texts_of(part, theirs)
+        is_optional = ours in ("uid", OWN_ID, *GIVEN)
+        if theirs is None or (theirs not in schema and is_optional):
+            found = pl.Series([None] * part.height, dtype=pl.String)
+        elif ours == OWN_ID:
+            found = own_ids(part[theirs])
+        elif ours in GIVEN:
+            found = given_texts(part[theirs])
+        else:
+            found, reason = texts_of(part, theirs)
+            reasons += [] if is_optional else [reason]
         texts.append(found.alias(ours))
-        if ours != "uid":
-            reasons.append(reason)
     values = [
         part.select(number(path, part, theirs).alias(ours)).to_series()
         if theirs in schema
@@ -189,8 +196,7 @@ def _our_texts(
         for ours, theirs in numbers.items()
     ]
     frame = pl.DataFrame([*texts, *values])
-    cleaned = caption_texts(pl.col("caption")).alias("caption")
-    return frame.with_columns(cleaned, source_reason=pl.coalesce(*reasons, pl.lit(None, pl.String)))
+    return frame.with_columns(caption_texts(pl.col("caption")), source_reason=pl.coalesce(*reasons))
 
 
 def given_columns_of(
@@ -201,19 +207,13 @@ def given_columns_of(
 
     Raises ValueError for a given column that is not there.
     """
-    by_lower = {name.lower(): name for name in reversed(list(schema)) if name not in taken}
     found = {}
     for ours, names in GIVEN_NAMES.items():
         if ours in given:
-            theirs = given[ours]
-            if theirs is not None and theirs not in schema:
-                raise ValueError(
-                    f"{source} has no column {theirs!r} for {ours}; it has {list(schema)}: name one with "
-                    f"{COLUMN_OPTIONS[ours]}"
-                )
+            theirs = _given_column(source, ours, given[ours], schema)
         else:
-            there = (by_lower[name] for name in names if name in by_lower)
-            theirs = next((name for name in there if holds_text(schema[name])), None)
+            named = _named_columns(schema, names, taken)
+            theirs = next((name for name in named if holds_text(schema[name])), None)
         if theirs is not None:
             found[ours] = theirs
     return found
@@ -226,21 +226,13 @@ def carried_columns(columns: Mapping[str, str | None]) -> dict[str, str]:
 
 def given_texts(cells: pl.Series) -> pl.Series:
     """Cells as texts without blanks around them; null where a cell is blank, no text or number, or over long."""
-    if cells.dtype == pl.Binary:
-        cells = pl.Series([_decoded(cell) for cell in cells], dtype=pl.String)
-    if not (cells.dtype.is_integer() or holds_text(cells.dtype)):
-        return pl.Series([None] * len(cells), dtype=pl.String)
-    texts = cells.cast(pl.String).str.strip_chars()
+    texts = _as_texts(cells, numbers=True).str.strip_chars()
     return texts.set((texts == "") | (texts.str.len_chars() > MAX_GIVEN_CHARACTERS), None)
 
 
 def own_ids(cells: pl.Series) -> pl.Series:
     """Ids that are no sample_ids, as texts; null where a cell has none, or a sample_id."""
-    if cells.dtype == pl.Binary:
-        cells = pl.Series([_decoded(cell) for cell in cells], dtype=pl.String)
-    if not (cells.dtype.is_integer() or holds_text(cells.dtype)):
-        return pl.Series([None] * len(cells), dtype=pl.String)
-    texts = cells.cast(pl.String)
+    texts = _as_texts(cells, numbers=True)
     return texts.set(texts.str.contains(rf"^({SAMPLE_ID.pattern})?$"), None)
 
 
@@ -264,18 +256,22 @@ def texts_of(part: pl.DataFrame, column: str) -> tuple[pl.Series, pl.Series]:
     cells = part[column]
     if isinstance(cells.dtype, pl.List):
         cells = cells.list.first()
-    if not holds_text(cells.dtype):
-        texts = pl.Series([None] * part.height, dtype=pl.String)
-    elif cells.dtype == pl.Binary:
-        texts = pl.Series([_decoded(cell) for cell in cells], dtype=pl.String)
-    else:
-        texts = cells.cast(pl.String)
+    texts = _as_texts(cells)
     is_long = texts.str.len_bytes() > MAX_TEXT_BYTES
     found = pl.DataFrame({"texts": texts, "is_none": cells.is_not_null() & texts.is_null(), "is_long": is_long})
     no_text = pl.when("is_none").then(pl.lit(f"cell_no_text:{column}"))
     reasons = no_text.when("is_long").then(pl.lit(f"cell_too_long:{column}"))
     kept = found.select(texts=pl.when(~pl.col("is_long")).then("texts"), reasons=reasons)
     return kept["texts"], kept["reasons"]
+
+
+def _as_texts(cells: pl.Series, *, numbers: bool = False) -> pl.Series:
+    """Cells as texts; null where one is none. `numbers`: whole numbers are texts, too."""
+    if cells.dtype == pl.Binary:
+        return pl.Series([_decoded(cell) for cell in cells], dtype=pl.String)
+    if holds_text(cells.dtype) or (numbers and cells.dtype.is_integer()):
+        return cells.cast(pl.String)
+    return pl.Series([None] * len(cells), dtype=pl.String)
 
 
 def _decoded(cell: bytes | None) -> str | None:

@@ -30,7 +30,7 @@ from curation_assets.audit.ledger import LedgerError, recorded_ledger
 from curation_assets.audit.recorded import current_ledgers, cuts_in_force
 from curation_assets.audit.shifts import dimensions_of, length_group_names, marks_of, shifts
 from curation_assets.cli import app
-from curation_assets.cli.prefilters import prefilters_of
+from curation_assets.cli.what_ifs import prefilters_of
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of
 from curation_assets.flow.freshness import materialise_table

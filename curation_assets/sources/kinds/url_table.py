@@ -1,7 +1,6 @@
 """Tables of captions, with or without URLs: one file or a folder of them; images are downloaded."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
@@ -38,17 +37,22 @@ class UrlTable(TableSource):
     order = 30
 
     def detect(self, offered: Offered) -> Found | None:
-        source = offered.path
+        source, text, given = offered.path, offered.text, offered.columns
         if not tables_of(source):
             return None
-        others = {ours: theirs for ours, theirs in offered.columns.items() if ours in COLUMN_NAMES}
-        detected = detect_columns(source, others, offered.text)
-        sizes = {} if detected.url is not None else size_columns(source, offered.text)
-        named = {ours: theirs for ours, theirs in asdict(detected).items() if ours != OWN_ID}
-        own_id = own_id_column(source, detected.uid, offered.text)
-        schema = columns_of(table_files(source)[0], offered.text)
-        carried = given_columns_of(source, offered.columns, schema, [*named.values(), own_id])
-        return Found(source, named | ({OWN_ID: own_id} if own_id else {}) | carried | sizes)
+        schema = columns_of(table_files(source)[0], text)
+        columns = {ours: text_column(source, ours, given, schema, COLUMN_NAMES[ours]) for ours in _READ}
+        if columns["caption"] is None and "caption" not in given and not text.has_header and len(schema) == 1:
+            columns["caption"] = next(iter(schema))
+        if columns["caption"] is None:
+            raise ValueError(
+                f"{source}: no caption column; expected one of {list(COLUMN_NAMES['caption'])}, got {list(schema)}; "
+                "name it with --caption-column NAME, or give --no-header where the first line is a caption already"
+            )
+        own_id = own_id_column(source, columns["uid"], text)
+        carried = given_columns_of(source, given, schema, [*columns.values(), own_id])
+        sizes = {} if columns["url"] is not None else size_columns(source, text)
+        return Found(source, columns | ({OWN_ID: own_id} if own_id else {}) | carried | sizes)
 
     def has_images(self, pool: PoolFacts) -> bool:
         return pool.columns.get("url") is not None
@@ -68,14 +72,7 @@ class UrlTable(TableSource):
 SOURCE = UrlTable()
 
 
-@dataclass(frozen=True)
-class ColumnMapping:
-    """Which column of the source holds what. `url` None: captions only."""
-
-    caption: str
-    url: str | None = None
-    uid: str | None = None
-    own_id: str | None = None  # ids that are no sample_ids, carried along
+_READ = ("caption", "url", "uid")
 
 
 def split_of_columns(pool: PoolFacts, source: Path, settings: Settings, numbers: Mapping[str, str]) -> Split:
@@ -85,15 +82,16 @@ def split_of_columns(pool: PoolFacts, source: Path, settings: Settings, numbers:
     order is not a duplicate. A changed source makes a new split. `numbers`: further columns, our name → the source's;
     a part has them as float64.
     """
-    named, text, home = pool.columns, pool.text_format, settings.work(pool.name) / "source"
-    columns = ColumnMapping(str(named.get("caption")), named.get("url"), named.get("uid"), named.get(OWN_ID))
-    carried, denylist = carried_columns(named), Denylist.load(settings.home, pool.implied_source)
+    text, home = pool.text_format, settings.work(pool.name) / "source"
+    columns = {ours: pool.columns.get(ours) for ours in _READ}
+    own_id = {OWN_ID: pool.columns[OWN_ID]} if pool.columns.get(OWN_ID) else {}
+    carried, denylist = carried_columns(pool.columns), Denylist.load(settings.home, pool.implied_source)
     files = table_files(source)
     hashes, folders = cached_sha256(files, home / "sha256.json"), [partition_values(path) for path in files]
     version = config_sha256(
         {
             "files": [hashes[str(path)] for path in files],
-            "columns": [columns.caption, columns.url, columns.uid, *([columns.own_id] if columns.own_id else [])],
+            "columns": [*columns.values(), *own_id.values()],
             "shard_size": pool.shard_size,
             "pool": pool.name,
             **({"denylist": denylist.version} if denylist else {}),
@@ -103,32 +101,8 @@ def split_of_columns(pool: PoolFacts, source: Path, settings: Settings, numbers:
             **({"folders": folders} if any(folders) else {}),
         }
     )[:16]
-    read = partial(_rows, files, columns, text, numbers, carried)
+    read = partial(_rows, files, columns | own_id | carried, text, numbers)
     return split_once(home / f"split-{version}", read, pool.name, pool.shard_size, denylist)
-
-
-def detect_columns(
-    source: Path, given: Mapping[str, str | None] | None = None, text: TextFormat | None = None
-) -> ColumnMapping:
-    """Find url, caption and uid columns by name; `given` decides where it speaks ({'url': None}: captions only).
-
-    `text`: how csv and tsv files are read; default: UTF-8 with a header. Raises ValueError that lists the columns
-    there are.
-    """
-    given, text = dict(given or {}), text or TextFormat()
-    unknown = set(given) - set(COLUMN_NAMES)
-    if unknown:
-        raise ValueError(f"columns may name {sorted(COLUMN_NAMES)}, got {sorted(unknown)}")
-    schema = columns_of(table_files(source)[0], text)
-    columns = {ours: text_column(source, ours, given, schema, names) for ours, names in COLUMN_NAMES.items()}
-    if columns["caption"] is None and "caption" not in given and not text.has_header and len(schema) == 1:
-        columns["caption"] = next(iter(schema))
-    if columns["caption"] is None:
-        raise ValueError(
-            f"{source}: no caption column; expected one of {list(COLUMN_NAMES['caption'])}, got {list(schema)}; "
-            "name it with --caption-column NAME, or give --no-header where the first line is a caption already"
-        )
-    return ColumnMapping(caption=str(columns["caption"]), url=columns["url"], uid=columns["uid"])
 
 
 def size_columns(source: Path, text: TextFormat) -> dict[str, str]:
@@ -139,17 +113,11 @@ def size_columns(source: Path, text: TextFormat) -> dict[str, str]:
 
 
 def _rows(
-    files: Sequence[Path],
-    columns: ColumnMapping,
-    text: TextFormat,
-    numbers: Mapping[str, str],
-    carried: Mapping[str, str],
+    files: Sequence[Path], columns: Mapping[str, str | None], text: TextFormat, numbers: Mapping[str, str]
 ) -> Iterator[pl.DataFrame]:
     """Grain: one row per source row, in source order."""
-    names = {"caption": columns.caption, "url": columns.url, "uid": columns.uid}
-    names |= {**({OWN_ID: columns.own_id} if columns.own_id else {}), **carried}
-    more = [*numbers, *([OWN_ID] if columns.own_id else []), *carried]
+    more = [*numbers, *(ours for ours in columns if ours not in _READ)]
     for path in files:
-        for rows in text_parts(path, names, numbers, text):
+        for rows in text_parts(path, columns, numbers, text):
             has_reasons = rows["source_reason"].null_count() < rows.height
-            yield rows.select("caption", "url", "uid", *(["source_reason"] if has_reasons else []), *more)
+            yield rows.select(*_READ, *(["source_reason"] if has_reasons else []), *more)
