@@ -1,11 +1,9 @@
 """Near-duplicates: pairs that are close (by hash or by embedding), and which sample stands for the others."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import combinations, pairwise, product
 
 import numpy as np
-
-from curation_assets.numeric.sorting import position_type, stretches
 
 HASH_BITS, BANDS = 64, 4
 BAND_BITS = HASH_BITS // BANDS
@@ -60,38 +58,6 @@ def _agreeing_share(sample: np.ndarray, band: Band) -> float:
     return max(float((counts * (counts - 1.0)).sum()) / (n * (n - 1)), 0.5 ** int(np.bitwise_count(mask)))
 
 
-def pairs_in_band(
-    hashes: np.ndarray, bands: list[Band], number: int, max_distance: int
-) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Pairs that agree in a band, but in none before it, and differ in at most `max_distance` bits.
-
-    (N, W) uint64, in the order of the band's bits → (P,), (P,) positions, first < second, and (P,) int64 bits.
-    """
-    word, mask = bands[number]
-    columns = [np.ascontiguousarray(column) for column in hashes.T]
-    for left, right in _pairs_in_runs(columns[word] & mask):
-        differing = [column[left] ^ column[right] for column in columns]
-        bits = sum((np.bitwise_count(one).astype(np.int64) for one in differing[1:]), np.bitwise_count(differing[0]))
-        close = np.flatnonzero(bits <= max_distance)
-        for before, its_mask in bands[:number]:
-            close = close[differing[before][close] & its_mask != 0]
-        yield left[close], right[close], bits[close].astype(np.int64)
-
-
-def _pairs_in_runs(ordered: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """(N,) sorted → all pairs of positions of equal values, first < second."""
-    ends = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True)[: len(ordered)]) + 1
-    after = np.repeat(ends, np.diff(ends, prepend=0)) - np.arange(
-        1, len(ordered) + 1
-    )  # (N,) that come later in its run
-    rows = np.flatnonzero(after)
-    # rows in slices whose candidates fit into memory
-    for some in np.split(rows, np.flatnonzero(np.diff(np.cumsum(after[rows]) // PAIRS_AT_ONCE)) + 1):
-        lengths = after[some]
-        left = np.repeat(some, lengths)  # (C,)
-        yield left, left + 1 + np.arange(len(left)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-
-
 def nearest_hashes(hashes: np.ndarray, known: np.ndarray, max_distance: int) -> tuple[np.ndarray, np.ndarray]:
     """The nearest of `known` hashes to each hash, exactly, where it differs in at most `max_distance` bits.
 
@@ -123,17 +89,17 @@ def _sharing_a_band(
         flips += [sum(1 << bit for bit in bits) for bits in combinations(range(BAND_BITS), count)]
     for band in range(bands):
         of_known = _band(known, band)
-        order = np.argsort(of_known, kind="stable").astype(position_type(len(known)))
+        order = np.argsort(of_known, kind="stable")
         begins = np.concatenate([[0], np.cumsum(np.bincount(of_known, minlength=2**BAND_BITS))])
-        for part, flip in product(stretches(len(hashes), PROBES_AT_ONCE), flips):
-            probes = _band(hashes[part], band) ^ np.uint16(flip)
+        for start, flip in product(range(0, len(hashes), PROBES_AT_ONCE), flips):
+            probes = _band(hashes[start : start + PROBES_AT_ONCE], band) ^ np.uint16(flip)
             first = begins[probes]
             counts = begins[probes.astype(np.int64) + 1] - first
             # rows in slices whose candidates fit into memory
             edges = np.flatnonzero(np.diff(np.cumsum(counts) // PAIRS_AT_ONCE)) + 1
             for rows in np.split(np.arange(len(probes)), edges):
                 lengths = counts[rows]
-                left = np.repeat(rows + part.start, lengths)  # (C,)
+                left = np.repeat(rows + start, lengths)  # (C,)
                 within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
                 yield left, order[np.repeat(first[rows], lengths) + within]
 
@@ -151,41 +117,38 @@ def _differing(left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 
 def cosine_pairs(
-    embeddings: np.ndarray, rows: np.ndarray, min_cosine: float, forget: Callable[[], None] = lambda: None
+    embeddings: np.ndarray, rows: np.ndarray, min_cosine: float
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Pairs among some unit vectors with a cosine of at least `min_cosine`, block by block.
 
     (N, D), (n,) its rows that are compared → (P,), (P,) positions in `rows`, first < second, and (P,) distances
-    1 − cosine. `forget` is called once vectors are copied: they may lie in a file.
+    1 − cosine. Of vectors in a file those of a block are in memory.
     """
-    for others in stretches(len(rows), COLUMNS_AT_ONCE):
-        across = np.asarray(embeddings[rows[others]], dtype=np.float32)  # (m, D)
-        forget()
-        for start in range(0, others.stop, ROWS_AT_ONCE):
-            down = slice(start, min(start + ROWS_AT_ONCE, others.stop))
-            inside = slice(down.start - others.start, down.stop - others.start)
-            block = across[inside] if inside.start >= 0 else np.asarray(embeddings[rows[down]], dtype=np.float32)
+    for first in range(0, len(rows), COLUMNS_AT_ONCE):
+        across = np.asarray(embeddings[rows[first : first + COLUMNS_AT_ONCE]], dtype=np.float32)  # (m, D)
+        end = first + len(across)
+        for start in range(0, end, ROWS_AT_ONCE):
+            block = np.asarray(embeddings[rows[start : min(start + ROWS_AT_ONCE, end)]], dtype=np.float32)
             cosines = block @ across.T  # (b, m)
             left, right = np.nonzero(cosines >= min_cosine)
-            is_pair = left + start < right + others.start
+            is_pair = left + start < right + first
             left, right = left[is_pair], right[is_pair]
             apart = np.clip(1.0 - cosines[left, right].astype(np.float64), 0.0, 2.0)
-            yield left + start, right + others.start, apart
-            forget()
+            yield left + start, right + first, apart
 
 
-def choose_representatives(leader: np.ndarray, later: np.ndarray, earlier: np.ndarray) -> np.ndarray:
-    """Who stands for whom. `leader` (N,): of each item, the one to keep first at 0, who stands for it, at first itself.
+def choose_representatives(is_kept: np.ndarray, later: np.ndarray, earlier: np.ndarray) -> np.ndarray:
+    """Which items are dropped. `is_kept` (N,) bool: of each item, the one to keep first at 0; at first all are.
 
     (P,), (P,) close pairs, by the later item, nearest first, then the earlier item first: all of them, or a part after
     the parts before. In that order an item is kept unless it is close to one already kept; else the nearest kept one
     stands for it. So every dropped item is within the limit of the representative that is named, which groups by
-    connected components do not promise: chains join items far apart. Changes `leader` → (K,) positions of the pairs
+    connected components do not promise: chains join items far apart. Changes `is_kept` → (K,) positions of the pairs
     that gave an item its representative.
     """
-    stands_for, chosen = leader.data, []
+    kept, chosen = is_kept.data, []
     for place, (one, other) in enumerate(zip(later.tolist(), earlier.tolist(), strict=True)):
-        if stands_for[one] == one and stands_for[other] == other:
-            stands_for[one] = other
+        if kept[one] and kept[other]:
+            kept[one] = False
             chosen.append(place)
     return np.array(chosen, dtype=np.intp)

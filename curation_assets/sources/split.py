@@ -1,7 +1,7 @@
 """A source of rows cut into shards, once per version of its files: the parts, their rows and hashes.
 
 A split is a folder under the pool's `source`: a Parquet file per shard and a file that holds its own sha256. Rows come
-part by part and none are held: which of them repeat an earlier one is found by sorting their ids on disk.
+part by part and none are held: DuckDB finds which of them repeat an earlier one (docs/decisions/0106).
 """
 
 import functools
@@ -14,26 +14,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from curation_assets.core.seal import read_sealed_json, sealed_json
 from curation_assets.core.settings import shard_key
 from curation_assets.numeric.identity import SAMPLE_ID, sample_id_of
 from curation_assets.stores.atomic import make_folder, move_into_place, remove_path, remove_stale
-from curation_assets.stores.columns import hex_column
 from curation_assets.stores.content_hash import config_sha256, frame_sha256
 from curation_assets.stores.denylist import Denylist
-from curation_assets.stores.external_sort import ExternalSort
 from curation_assets.stores.file_hash import FileState
-from curation_assets.stores.frame_file import FrameFile, in_batches
-from curation_assets.stores.parquet import UNREADABLE, parquet_schema, read_parquet
+from curation_assets.stores.frame_file import in_batches
+from curation_assets.stores.parquet import UNREADABLE, parquet_schema, path_sql, read_parquet
+from curation_assets.stores.pool_queries import bounded
 from curation_assets.stores.samples import are_usable, without_denied
 from curation_assets.stores.temporary import temporary_path
 
 SPLIT_FILE = "split.json"
-SORTED_BYTES = 1 << 26  # of ids, 24 a row, that are sorted at once
-_OLDEST = pl.CompatLevel.oldest()
 Rows = Iterable[pl.DataFrame]  # of a source, part by part in its order: url, caption, uid, and what else was read
 
 
@@ -201,8 +197,8 @@ def _publish(draft: Path, folder: Path, content: Mapping[str, Any]) -> None:
 def _write_parts(
     draft: Path, pool: str, rows: Rows, shard_size: int, denylist: Denylist | None
 ) -> dict[str, dict[str, Any]]:
-    """Write a file per shard, once the ids of all rows are sorted: then it is known which are repeats."""
-    sorted_ids, height, has_reasons = ExternalSort(["high", "low"], draft, SORTED_BYTES), 0, False
+    """Write a file per shard, and once the ids of all are there each anew, with which rows repeat an earlier one."""
+    height, has_reasons = 0, False
 
     def identified() -> Iterator[pl.DataFrame]:
         nonlocal height, has_reasons
@@ -211,25 +207,42 @@ def _write_parts(
             reason = pl.col("source_reason") if "source_reason" in part.columns else pl.lit(None, pl.String)
             part = _with_ids(part, height).select(pl.exclude("source_reason"), source_reason=reason)
             height += part.height
-            usable = part.filter(are_usable()).select("sample_id", "source_row")
-            halves = hex_column(usable.to_arrow(compat_level=_OLDEST)["sample_id"]).reshape(-1, 2)
-            sorted_ids.add(pl.DataFrame({"high": halves[:, 0], "low": halves[:, 1], "row": usable["source_row"]}))
-            yield part
+            yield part.with_columns(is_usable=are_usable())
 
-    of_source = FrameFile(identified(), draft)
-    repeats = _repeats(sorted_ids, height)
+    paths: list[Path] = []
+    for part in in_batches(identified(), shard_size):
+        if part.height:
+            paths.append(draft / f"{shard_key(pool, len(paths))}.parquet")
+            part.write_parquet(paths[-1], compression="lz4")
     first = ["sample_id", "source_row", "url", "caption", "is_duplicate", *(["source_reason"] if has_reasons else [])]
     content: dict[str, dict[str, Any]] = {"rows": {}, "content_sha256": {}, "files": {}}
-    for number, part in enumerate(in_batches(of_source.parts(), shard_size) if height else ()):
-        key = shard_key(pool, number)
-        part = part.with_columns(is_duplicate=_bits(repeats, number * shard_size, part.height))
-        part = part.select(*first, *(name for name in part.columns if name not in {*first, "source_reason"}))
-        part = without_denied(part, denylist) if denylist else part
-        part.write_parquet(data := io.BytesIO(), compression="zstd")
-        (draft / f"{key}.parquet").write_bytes(data.getbuffer())
-        content["rows"][key], content["content_sha256"][key] = part.height, frame_sha256(part)
-        content["files"][f"{key}.parquet"] = hashlib.sha256(data.getbuffer()).hexdigest()
+    with bounded(draft) as connection:
+        if paths:
+            connection.execute(_REPEATS.format(files=", ".join(map(path_sql, paths))))
+        for path in paths:
+            part = read_parquet(path).rechunk()
+            row = part["source_row"]
+            repeats = connection.sql(f"select source_row from repeats where source_row between {row[0]} and {row[-1]}")
+            part = part.with_columns(is_duplicate=row.is_in(repeats.fetchnumpy()["source_row"]))
+            part = part.select(*first, pl.exclude(*first, "source_reason", "is_usable"))
+            part = without_denied(part, denylist) if denylist else part
+            part.write_parquet(data := io.BytesIO(), compression="zstd")
+            path.write_bytes(data.getbuffer())
+            content["rows"][path.stem], content["content_sha256"][path.stem] = part.height, frame_sha256(part)
+            content["files"][path.name] = hashlib.sha256(data.getbuffer()).hexdigest()
     return content
+
+
+#: Usable rows whose id an earlier usable row has. `{files}`: with sample_id, source_row, is_usable.
+_REPEATS = """
+create table repeats as
+with ids as (select sample_id::uuid as id, source_row from read_parquet([{files}]) where is_usable)
+select source_row
+from ids
+join (select id, min(source_row) as first from ids group by id having count(*) > 1) using (id)
+where source_row > first
+order by source_row
+"""
 
 
 def _with_ids(rows: pl.DataFrame, first: int) -> pl.DataFrame:
@@ -250,22 +263,3 @@ def _with_ids(rows: pl.DataFrame, first: int) -> pl.DataFrame:
         made = [sample_id_of(url, caption) for url, caption in others.select("url", "caption").iter_rows()]
     ids = rows["uid"].scatter((~has_own).arg_true(), made) if made else rows["uid"]
     return numbered.drop("uid").with_columns(ids.alias("sample_id"))
-
-
-def _repeats(sorted_ids: ExternalSort, rows: int) -> np.ndarray:
-    """(rows ÷ 8 + 1,) uint8, a bit of each row: whether an earlier one has its id. `sorted_ids`: high, low, row."""
-    bits = np.zeros(rows // 8 + 1, dtype=np.uint8)
-    for stretch in sorted_ids.stretches():
-        high, low, row = (stretch[name].to_numpy() for name in ("high", "low", "row"))
-        is_new = np.append(True, (high[1:] != high[:-1]) | (low[1:] != low[:-1]))
-        starts = np.flatnonzero(is_new)
-        earliest = np.minimum.reduceat(row, starts)
-        late = row[row > np.repeat(earliest, np.diff(np.append(starts, len(row))))]
-        np.bitwise_or.at(bits, late >> 3, np.left_shift(1, late & 7).astype(np.uint8))
-    return bits
-
-
-def _bits(bits: np.ndarray, start: int, rows: int) -> pl.Series:
-    """Bits `start` to `start + rows` as booleans."""
-    inside = np.unpackbits(bits[start >> 3 : (start + rows >> 3) + 1], bitorder="little")
-    return pl.Series(inside[start & 7 : (start & 7) + rows].astype(bool))

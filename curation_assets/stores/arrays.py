@@ -1,9 +1,7 @@
-"""Arrays in files: .npy that people bring, and what is longer than memory, written stretch by stretch."""
+"""Arrays in files: .npy that people bring, and long ones, written stretch by stretch."""
 
 import math
-import mmap
 from collections.abc import Iterable, Iterator
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -57,37 +55,3 @@ def npy_stretches(path: Path, length: int = 1 << 20) -> Iterator[np.ndarray]:
         (size,), _, dtype = np.lib.format.read_array_header_1_0(file)
         for start in range(0, size, length):
             yield np.fromfile(file, dtype, min(length, size - start))
-
-
-class ArrayFile:
-    """(N, D) of one type in a new file: rows are appended, then read, and changed, as an array that is not held in
-    memory."""
-
-    def __init__(self, path: Path, dtype: Any) -> None:
-        self._file, self._dtype = path.open("w+b"), np.dtype(dtype)
-        self._width = 0
-        self._map: mmap.mmap | None = None
-
-    def append(self, rows: np.ndarray) -> None:
-        """(n, D) more rows, before the first read. Raises ValueError for another D than before."""
-        if len(rows):
-            if rows.shape[1] != (self._width or rows.shape[1]):
-                raise ValueError(
-                    f"vectors of {self._width} and of {rows.shape[1]} numbers; materialise their table again"
-                )
-            self._width = rows.shape[1]
-            self._file.write(np.ascontiguousarray(rows, dtype=self._dtype).data)
-
-    @cached_property
-    def array(self) -> np.ndarray:
-        """(N, D): pages of the file, which the system reads when they are looked at; what is changed goes there."""
-        self._file.flush()
-        if not self._width:
-            return np.zeros((0, 0), dtype=self._dtype)
-        self._map = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_WRITE)
-        return np.frombuffer(self._map, dtype=self._dtype).reshape(-1, self._width)
-
-    def forget(self) -> None:
-        """Give the memory of pages that were read back; they are read again when they are looked at again."""
-        if self._map is not None and hasattr(mmap, "MADV_DONTNEED"):
-            self._map.madvise(mmap.MADV_DONTNEED)

@@ -1,10 +1,9 @@
-"""Sorting on disk and `.npy` files written stretch by stretch, against sorting in memory and numpy.save."""
+"""Files that are written part by part, against those written at once."""
 
 import io
-import itertools
 import pickle
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +16,8 @@ from curation_assets.numeric.identity import UID_DTYPE, packed_uids, unpack_uids
 from curation_assets.stores import frame_file
 from curation_assets.stores.arrays import write_npy
 from curation_assets.stores.content_hash import frame_sha256, parts_sha256
-from curation_assets.stores.external_sort import ExternalSort
 from curation_assets.stores.parquet import write_as_frame
 from curation_assets.stores.subsets import write_sorted_subset
-
-Rows = list[tuple[int, str]]
 
 
 @pytest.fixture(scope="module")
@@ -33,43 +29,6 @@ def npy_bytes(array: np.ndarray) -> bytes:
     file = io.BytesIO()
     np.save(file, array, allow_pickle=False)
     return file.getvalue()
-
-
-def sorted_on_disk(
-    parts: Iterable[pl.DataFrame], by: list[str], folder: Path, run_bytes: int
-) -> Iterator[pl.DataFrame]:
-    rows = ExternalSort(by, folder, run_bytes)
-    for part in parts:
-        rows.add(part)
-    return rows.stretches()
-
-
-@given(
-    parts=st.lists(
-        st.lists(st.tuples(st.integers(0, 5) | st.just(2**64 - 1), st.text("aé0", max_size=2)), max_size=40)
-    ),
-    run_bytes=st.sampled_from([1, 100, 1000, 1 << 20]),
-)
-def test_rows_sorted_on_disk_are_those_sorted_in_memory(scratch: Path, parts: list[Rows], run_bytes: int) -> None:
-    schema = {"number": pl.UInt64, "text": pl.String}
-    frames = [pl.DataFrame(rows, schema=schema, orient="row") for rows in parts]
-    stretches = list(sorted_on_disk(frames, ["number", "text"], scratch, run_bytes))
-    slow = pl.concat([pl.DataFrame(schema=schema), *frames]).sort("number", "text")
-    assert pl.concat([pl.DataFrame(schema=schema), *stretches]).equals(slow)
-    ends = [(stretch.row(-1), after.row(0)) for stretch, after in itertools.pairwise(stretches)]
-    assert all(last < first for last, first in ends), "rows that agree are in one stretch"
-    assert not list(scratch.iterdir()), "nothing is left"
-
-
-def test_many_runs_give_stretches_that_are_not_much_larger(tmp_path: Path) -> None:
-    numbers = np.random.default_rng(0).permutation(200_000).astype(np.uint64)
-    parts = (pl.DataFrame({"number": part}) for part in np.split(numbers, 200))
-    sizes = []
-    for stretch in sorted_on_disk(parts, ["number"], tmp_path, 8 * 10_000):
-        assert stretch["number"].to_list() == list(range(sum(sizes), sum(sizes) + stretch.height))
-        sizes.append(stretch.height)
-    assert sum(sizes) == 200_000
-    assert max(sizes) < 15_000
 
 
 @given(lengths=st.lists(st.integers(0, 30), max_size=5))
@@ -167,17 +126,3 @@ def test_a_table_written_in_parts_has_the_bytes_of_a_frame(tmp_path: Path, rows:
 def in_parts(frame: pl.DataFrame, size: int) -> Iterator[pl.DataFrame]:
     for start in range(0, frame.height, size):
         yield frame[start : start + size]
-
-
-def test_what_is_remembered_of_a_run_holds_none_of_its_texts_beside(tmp_path: Path) -> None:
-    rows = ExternalSort(["key"], tmp_path, run_bytes=1 << 16)
-    size = 0
-    for number in range(20):
-        keys = pl.DataFrame({"key": [f"{(number + 20 * row) * 7919 % 40_000:040}" for row in range(2_000)]})
-        size += int(keys.estimated_size())
-        rows.add(keys)
-    texts = (marks["key"].to_arrow(compat_level=pl.CompatLevel.newest()) for marks in rows._marks)
-    held = sum(buffer.size for text in texts for buffer in text.buffers() if buffer is not None)
-    assert len(rows._marks) == 19
-    assert held < size / 3
-    assert pl.concat(rows.stretches())["key"].is_sorted()

@@ -1,14 +1,13 @@
 """fused/duplicates: exact, perceptual and semantic near-duplicates of the pool, with the sample kept for each.
 
-Rows are sorted on disk, the one to keep first first; hashes by some of their bits, one set of bits after the other
-(docs/decisions/0089); vectors lie in a file, one cluster is looked at after the other. Who stands for each row,
-and why, lies in files, too: 5 bytes a row, whose pages the system may take back.
+DuckDB numbers the rows, the one to keep first first, and finds near hashes by joins on some of their bits
+(docs/decisions/0106). Vectors lie in files, of which one cluster is looked at after the other.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -21,30 +20,26 @@ from curation_assets.flow.table import Shown, Table
 from curation_assets.methods import lower_is_better, oriented
 from curation_assets.numeric.clusters import fit_centroids, nearest_centroid
 from curation_assets.numeric.identity import u64_of_hex, unit_interval_of
-from curation_assets.numeric.near_duplicates import bands_of, choose_representatives, cosine_pairs, pairs_in_band
-from curation_assets.numeric.sorting import ordinals, position_type, stretches
+from curation_assets.numeric.near_duplicates import bands_of, choose_representatives, cosine_pairs
 from curation_assets.scoring.derived import vectors_of
 from curation_assets.scoring.upstream import upstream_reason
-from curation_assets.stores.arrays import ArrayFile
 from curation_assets.stores.atomic import remove_path
 from curation_assets.stores.columns import uid_texts
-from curation_assets.stores.external_sort import ExternalSort
 from curation_assets.stores.parquet import read_parquet, scan_parquet
+from curation_assets.stores.pool_queries import bounded
+
+if TYPE_CHECKING:
+    import duckdb
 
 CLUSTERED_FROM = 20_000  # images: below, all pairs are compared
-#: Added to distances, so that a pHash twin goes before a PDQ twin, that before an SSCD one, and semantic ones are last.
-PDQ, COPY, SEMANTIC = 1.0, 2.0, 3.0
 KINDS = ("exact", "perceptual", "pdq", "copy", "semantic")
+EXACT, PERCEPTUAL, PDQ, COPY, SEMANTIC = range(len(KINDS))
 ROWS_PER_CENTRE = 1000  # images per centroid, for keep: hard and easy
-ROWS_AT_ONCE = 8192  # vectors, or rows of a file in any order, that are in memory together
-RUN_BYTES = 1 << 25  # of rows that are sorted: peak memory is some 18 times as much, whatever the rows
-READ_TOGETHER = 1 << 18  # rows of a file, in their order
-LOOKED_UP = 1 << 16  # rows of `leaders` in any order, each of which may read a page of 4 KiB
+ROWS_AT_ONCE = 8192  # vectors that are in memory together
+PAIRS_AT_ONCE = 1 << 18
 SAMPLED = 4096  # hashes that tell how many agree in a band
 PDQ_WORDS = ["pdq0", "pdq1", "pdq2", "pdq3"]
-VECTORS = ("copy_descriptor", "image_embedding")
-#: A row that another one stands for: its position among those compared, that one's id, the code of KINDS.
-DROPPED = {"row": pl.UInt64, "high": pl.UInt64, "low": pl.UInt64, "kind": pl.Int8, "distance": pl.Float64}
+VECTORS = {"copy_descriptor": COPY, "image_embedding": SEMANTIC}
 
 
 def tables(ctx: PoolContext) -> Iterator[Table]:
@@ -110,53 +105,56 @@ def _read_shards(ctx: PoolContext, settings: DuplicateSettings) -> Iterator[pl.D
 
 @dataclass
 class _Compared:
-    """The N rows that are compared, the one to keep first first: numbers of them in a file, vectors in others."""
+    """The rows that are compared, in tables of DuckDB, and their vectors, in files: row by row as they come."""
 
+    connection: "duckdb.DuckDBPyConnection"
+    settings: DuplicateSettings
     scratch: Path
     progress: ProgressReporter
-    columns: list[str]  # of `numbers`
-    numbers: ArrayFile  # (N, C) uint64
-    vectors: dict[str, ArrayFile]  # (N, D) float32, at the position that `numbers` has as `row`
-    count: int  # N
-    leaders: ArrayFile  # (N, 1) who stands for each row
-    kinds: ArrayFile  # (N, 1) int8, code of KINDS by which a row is near its leader; 0 where both have one key
-
-    def sorted(self, *by: str) -> ExternalSort:
-        """For rows of other columns, without any yet."""
-        return _sort(by, self.scratch)
-
-    def ranks(self, part: slice) -> np.ndarray:
-        """Positions in the order of these rows."""
-        return np.arange(part.start, part.stop, dtype=position_type(self.count))
-
-    def typed(self, ranks: np.ndarray) -> np.ndarray:
-        """Positions as those of `leaders`."""
-        return ranks.astype(position_type(self.count))
+    count: int = 0
+    widths: dict[str, int] = field(default_factory=dict)  # of the vectors of each name
 
     @property
-    def leader(self) -> np.ndarray:
-        """(N,) `leaders`, once all are there."""
-        return self.leaders.array[:, 0]
+    def keys(self) -> list[str]:
+        """Rows that agree in these columns are one item."""
+        return ["hash"] if self.settings.perceptual_bits is not None else ["sha_high", "sha_low"]
 
     @property
-    def kind(self) -> np.ndarray:
-        """(N,) `kinds`."""
-        return self.kinds.array[:, 0]
+    def hashes(self) -> dict[int, list[str]]:
+        """The words of each kind of hash that is compared."""
+        words = {PERCEPTUAL: (["hash"], self.settings.perceptual_bits), PDQ: (PDQ_WORDS, self.settings.pdq_bits)}
+        return {kind: columns for kind, (columns, limit) in words.items() if limit is not None}
 
-    def forget(self) -> None:
-        """Give the memory of `leader` and `kind` back."""
-        self.leaders.forget()
-        self.kinds.forget()
+    def run(self, statement: str) -> None:
+        """Let DuckDB do something."""
+        self.connection.execute(statement)
 
-    def at(self, rows: np.ndarray | slice) -> pl.DataFrame:
-        """Numbers of some rows."""
-        found = pl.DataFrame(self.numbers.array[rows], schema=self.columns)
-        self.numbers.forget()
-        return found
+    def found(self, query: str) -> dict[str, np.ndarray]:
+        """Column → what a query gives, in memory."""
+        return dict(self.connection.sql(query).fetchnumpy())
 
+    def number(self, query: str) -> int:
+        """The one whole number that a query gives."""
+        ((found,),) = self.connection.sql(query).fetchall()
+        return int(found)
 
-def _sort(by: Sequence[str], scratch: Path) -> ExternalSort:
-    return ExternalSort(by, scratch, RUN_BYTES)
+    def insert(self, table: str, columns: dict[str, Any]) -> None:
+        """More rows of a table; beside what is read of another one meanwhile."""
+        with self.connection.cursor() as cursor:
+            cursor.register("more", pl.DataFrame(columns).to_arrow())
+            cursor.execute(f"insert into {table} by name select * from more")
+
+    def vectors(self, name: str) -> np.ndarray:
+        """(N, D) float32, pages of a file, which are read when they are looked at."""
+        return np.memmap(self.scratch / name, np.float32, "r").reshape(-1, self.widths[name])
+
+    def append(self, name: str, vectors: np.ndarray) -> None:
+        """(n, D) more vectors. Raises ValueError for another D than before."""
+        width = self.widths.setdefault(name, vectors.shape[1])
+        if vectors.shape[1] != width:
+            raise ValueError(f"{name}: vectors of {width} and of {vectors.shape[1]} numbers; materialise it again")
+        with (self.scratch / name).open("ab") as file:
+            file.write(np.ascontiguousarray(vectors, dtype=np.float32).data)
 
 
 def find_duplicates(
@@ -169,42 +167,34 @@ def find_duplicates(
     Kept first: the highest `prefer`, then most pixels, then the lowest sample_id. distance: bits (perceptual, pdq) or
     1 − cosine (copy, semantic). Rows and vectors lie in the folder `scratch` meanwhile.
     """
-    paths: list[Path] = []
-    rows = _kept_on_disk(parts, settings, scratch, paths)
-    dropped = _dropped(rows, settings, scratch, progress or Silent()).stretches()
-    waiting, stop = pl.DataFrame(schema=DROPPED), 0
-    for path in paths:
-        frame = read_parquet(path)
-        compared = frame["reason"].is_null().arg_true()
-        start, stop = stop, stop + len(compared)
-        while not (waiting.height and waiting["row"][-1] >= stop) and (more := next(dropped, None)) is not None:
-            waiting = pl.concat([waiting, more])
-        size = waiting["row"].search_sorted(stop)
-        mine, waiting = waiting[:size], waiting[size:]
-        found = mine.select(
-            compared.gather(mine["row"] - start).alias("row"),
-            uid_texts(mine["high"], mine["low"]).alias("representative"),
-            pl.col("kind").replace_strict(range(len(KINDS)), KINDS, return_dtype=pl.String),
-            "distance",
-        )
-        joined = frame.with_row_index("row").join(found, on="row", how="left", maintain_order="left")
-        is_compared = pl.col("reason").is_null()
-        yield joined.select(
-            "sample_id",
-            "shard",
-            "source_row",
-            pl.when(is_compared).then(pl.col("kind").is_null().cast(pl.Float64)).alias("quality"),
-            pl.when(is_compared).then(pl.coalesce("representative", "sample_id")).alias("representative"),
-            "kind",
-            "distance",
-            "reason",
-        )
+    with bounded(scratch) as connection:
+        compared = _Compared(connection, settings, scratch, progress or Silent())
+        paths = list(_read(compared, parts))
+        _rank(compared)
+        _find_pairs(compared)
+        _choose(compared)
+        for path in paths:
+            rows = read_parquet(path)
+            found = rows.join(_dropped(compared, rows["row"].drop_nulls()), on="row", how="left", maintain_order="left")
+            is_compared = pl.col("row").is_not_null()
+            yield found.select(
+                "sample_id",
+                "shard",
+                "source_row",
+                pl.when(is_compared).then(pl.col("kind").is_null().cast(pl.Float64)).alias("quality"),
+                pl.when(is_compared).then(pl.coalesce("representative", "sample_id")).alias("representative"),
+                "kind",
+                "distance",
+                "reason",
+            )
 
 
-def _kept_on_disk(
-    parts: Iterable[pl.DataFrame], settings: DuplicateSettings, scratch: Path, paths: list[Path]
-) -> Iterator[pl.DataFrame]:
-    """The rows of each part that are compared. Ids of all, and why some are not, go to a file that `paths` names."""
+def _read(compared: _Compared, parts: Iterable[pl.DataFrame]) -> Iterator[Path]:
+    """Keep what is compared of rows, and in a file per part their ids, `row` and why some are not compared."""
+    settings = compared.settings
+    words = ["high", "low", "sha_high", "sha_low", *(word for words in compared.hashes.values() for word in words)]
+    columns = ", ".join(["has_pdq boolean"] * (PDQ in compared.hashes) + [f"{name} ubigint" for name in words])
+    compared.run(f"create table numbers (row bigint, prefer double, pixels bigint, {columns})")
     causes = [
         upstream_reason(),
         pl.when(pl.col("image_sha256").is_null()).then(pl.lit("no_image")),
@@ -213,106 +203,40 @@ def _kept_on_disk(
             for name in settings.columns
         ),
     ]
-    for rows in parts:
-        judged = rows.with_columns(pl.coalesce(causes).cast(pl.String).alias("reason"))
-        paths.append(scratch / f"rows-{len(paths):06d}.parquet")
-        judged.select("sample_id", "shard", "source_row", "reason").write_parquet(paths[-1], compression="lz4")
-        yield judged.filter(pl.col("reason").is_null())
+    for number, part in enumerate(parts):
+        judged = part.with_columns(pl.coalesce(causes).cast(pl.String).alias("reason"))
+        is_compared = pl.col("reason").is_null()
+        row = compared.count - 1 + is_compared.cum_sum().cast(pl.Int64)
+        judged = judged.with_columns(pl.when(is_compared).then(row).alias("row"))
+        path = compared.scratch / f"rows-{number:06d}.parquet"
+        judged.select("sample_id", "shard", "source_row", "row", "reason").write_parquet(path, compression="lz4")
+        yield path
+        rows = judged.filter(is_compared)
+        if rows.height:
+            compared.insert("numbers", _numbers(rows, settings))
+            for name in VECTORS:
+                if name in settings.columns:
+                    compared.append(name, vectors_of(rows[name]))
+            compared.count += rows.height
 
 
-def _dropped(
-    parts: Iterable[pl.DataFrame], settings: DuplicateSettings, scratch: Path, progress: ProgressReporter
-) -> ExternalSort:
-    """The rows of DROPPED, by position."""
-    vectors = {name: ArrayFile(scratch / f"{name}.f32", np.float32) for name in VECTORS if name in settings.columns}
-    rows = _best_first(parts, settings, vectors, scratch, progress)
-    if not rows.count:
-        return rows.sorted("row")
-    keys = ["hash"] if settings.perceptual_bits is not None else ["sha_high", "sha_low"]
-    by_key, by_rank = rows.sorted(*keys, "rank"), rows.sorted("rank")
-    for part in stretches(rows.count, READ_TOGETHER):
-        by_key.add(rows.at(part).select(*keys, "row").with_columns(rank=rows.ranks(part)))
-    # Items are groups of equal keys, each spoken for by its best member: thousands of blank images are one item.
-    items = ArrayFile(scratch / "items.u64", np.uint64)  # (I, 1 + K) its best row, its key; in order of keys
-    of_items = {name: ArrayFile(scratch / f"items_{name}.f32", np.float32) for name in vectors}
-    for stretch, is_best, best in _grouped(by_key, keys):
-        by_rank.add(pl.DataFrame({"rank": stretch["rank"], "best": best}))
-        bests = stretch.filter(is_best)
-        items.append(bests.select(pl.col("rank").cast(pl.UInt64), *keys).to_numpy())
-        for name, file in vectors.items():
-            for part in stretches(bests.height, ROWS_AT_ONCE):
-                of_items[name].append(file.array[bests["row"][part].to_numpy()])
-                file.forget()
-    for stretch in by_rank.stretches():
-        rows.leaders.append(stretch["best"].to_numpy()[:, None])
-        rows.kinds.append(np.zeros((stretch.height, 1), dtype=np.int8))
-    by_later = rows.sorted("later", "gap", "earlier")
-    for one, other, gap in _pairs(rows, items, of_items, settings):
-        by_later.add(pl.DataFrame({"later": np.maximum(one, other), "gap": gap, "earlier": np.minimum(one, other)}))
-    for pairs in by_later.stretches():
-        for some in stretches(pairs.height, LOOKED_UP):
-            later, gap, earlier = (column.to_numpy() for column in pairs[some])
-            chosen = choose_representatives(rows.leader, later, earlier)
-            rows.kind[later[chosen]] = np.floor(gap[chosen]) + 1
-            rows.forget()
-    return _judged(rows)
-
-
-def _best_first(
-    parts: Iterable[pl.DataFrame],
-    settings: DuplicateSettings,
-    vectors: dict[str, ArrayFile],
-    scratch: Path,
-    progress: ProgressReporter,
-) -> _Compared:
-    paths: list[Path] = []
-    for part in (part for part in parts if part.height):
-        for name, file in vectors.items():
-            file.append(vectors_of(part[name]))
-        paths.append(scratch / f"numbers-{len(paths):06d}.parquet")
-        _numbers(part, settings).write_parquet(paths[-1], compression="lz4")
-    nearness = _nearness(vectors["image_embedding"], scratch) if settings.keep in ("hard", "easy") else None
-    ordered, count = _sort(["disliked", "small", "high", "low", "row"], scratch), 0
-    for path in paths:
-        part = read_parquet(path)
-        if nearness is not None:
-            near = nearness.array[count : count + part.height, 0]
-            part = part.with_columns(disliked=~ordinals(-near if settings.keep == "hard" else near))
-        ordered.add(part.with_columns(row=pl.int_range(count, count + part.height, dtype=pl.UInt64)))
-        count += part.height
-    numbers = ArrayFile(scratch / "numbers.u64", np.uint64)
-    columns = ["row", "high", "low", "sha_high", "sha_low"]
-    columns += ["hash"] if settings.perceptual_bits is not None else []
-    columns += ["has_pdq", *PDQ_WORDS] if settings.pdq_bits is not None else []
-    for stretch in ordered.stretches():
-        numbers.append(stretch.select(columns).to_numpy())
-    leaders = ArrayFile(scratch / "leaders.u", position_type(count))
-    return _Compared(
-        scratch, progress, columns, numbers, vectors, count, leaders, ArrayFile(scratch / "kinds.i8", np.int8)
-    )
-
-
-def _numbers(of: pl.DataFrame, settings: DuplicateSettings) -> pl.DataFrame:
-    """What is compared of rows, and how late they are kept, uint64 each; no vectors."""
-    pixels = of.select(pl.col("width").cast(pl.Int64) * pl.col("height")).to_series()
-    most = np.iinfo(np.int64).max
-    columns = {"small": most - pixels.fill_null(most).to_numpy()}
+def _numbers(of: pl.DataFrame, settings: DuplicateSettings) -> dict[str, Any]:
+    """What is compared of rows, and how early they are kept; no vectors."""
+    columns: dict[str, Any] = {"row": of["row"], "prefer": np.zeros(of.height)}
+    if settings.keep == "random":
+        columns["prefer"] = np.array([unit_interval_of(one, "duplicates") for one in of["sample_id"]], dtype=np.float64)
+    elif "prefer" in of.columns:
+        columns["prefer"] = of["prefer"].cast(pl.Float64).fill_null(float("-inf"))
+    columns["pixels"] = of.select(pl.col("width").cast(pl.Int64) * pl.col("height")).to_series()
     columns |= zip(("high", "low"), _words(of["sample_id"], 32).T, strict=True)
     columns |= zip(("sha_high", "sha_low"), _words(of["image_sha256"], 64).T[:2], strict=True)
     if settings.perceptual_bits is not None:
         columns["hash"] = _words(of["perceptual_hash"], 16)[:, 0]
     if settings.pdq_bits is not None:
-        has_pdq = (of["pdq_hash"].str.len_chars() == 64).fill_null(False)
-        columns["has_pdq"] = has_pdq.to_numpy()
+        columns["has_pdq"] = has_pdq = (of["pdq_hash"].str.len_chars() == 64).fill_null(False)
         texts = pl.select(pl.when(has_pdq).then(of["pdq_hash"]).otherwise(pl.lit("0" * 64))).to_series()
         columns |= zip(PDQ_WORDS, _words(texts, 64).T, strict=True)
-    prefer = np.zeros(of.height)
-    if settings.keep == "random":
-        prefer = np.array([unit_interval_of(one, "duplicates") for one in of["sample_id"]], dtype=np.float64)
-    elif "prefer" in of.columns:
-        prefer = of["prefer"].cast(pl.Float64).fill_null(float("-inf")).to_numpy()
-    columns["disliked"] = ~ordinals(prefer)
-    return pl.DataFrame({name: column.astype(np.uint64) for name, column in columns.items()})
+    return columns
 
 
 def _words(texts: pl.Series, digits: int) -> np.ndarray:
@@ -323,159 +247,189 @@ def _words(texts: pl.Series, digits: int) -> np.ndarray:
     return u64_of_hex(np.frombuffer(letters, np.uint8).reshape(len(texts), digits))
 
 
-def _nearness(vectors: ArrayFile, scratch: Path) -> ArrayFile:
-    """(M, 1) float64 cosine of each vector and the centroid of its cluster, by which SemDeDup keeps (Abbas et al. 2023
-    §3).
+def _rank(compared: _Compared) -> None:
+    """Make the tables `ranked`, all rows, the one to keep first first, and `items`, one row per different key.
+
+    The rowid of `ranked` is a row's rank. An item is spoken for by its best row, its `rank`: thousands of blank images
+    are one item.
     """
-    of, nearness = vectors.array, ArrayFile(scratch / "nearness.f64", np.float64)
-    if len(of):
-        centroids = fit_centroids(of, len(of) // ROWS_PER_CENTRE + 1)
-        for part in stretches(len(of)):
-            label = nearest_centroid(of[part], centroids)
-            near = np.einsum("nd,nd->n", of[part], centroids[label], dtype=np.float64)
-            nearness.append(near[:, None])
-            vectors.forget()
-    return nearness
+    source, by = "numbers", "prefer desc"
+    if compared.count and compared.settings.keep in ("hard", "easy"):
+        _measure_nearness(compared)
+        source, by = "numbers join nearness using (row)", "near" if compared.settings.keep == "hard" else "near desc"
+    keys = ", ".join(compared.keys)
+    compared.run(
+        f"create table ranked as select numbers.* exclude (prefer, pixels) from {source} "
+        f"order by {by}, pixels desc nulls first, high, low, row"
+    )
+    compared.run("drop table numbers")
+    compared.run(
+        f"create table items as select min(rowid) as rank, arg_min(row, rowid) as row, count(*) as size, {keys} "
+        f"from ranked group by {keys} order by {keys}"
+    )
 
 
-def _grouped(ordered: ExternalSort, keys: Sequence[str]) -> Iterator[tuple[pl.DataFrame, np.ndarray, np.ndarray]]:
-    """Rows sorted by `keys` and rank, in stretches: of each, whether it is the first with its keys, and the rank of the
-    first.
-    """
-    last, rank = None, np.zeros(1, dtype=np.uint32)
-    for stretch in ordered.stretches():
-        key, own = stretch.select(keys).to_numpy(), stretch["rank"].to_numpy()
-        is_first = np.append(last is None or (key[0] != last).any(), (key[1:] != key[:-1]).any(axis=1))
-        first = np.append(rank[-1:], own[is_first])[np.cumsum(is_first)]
-        yield stretch, is_first, first
-        last, rank = key[-1], first
+def _measure_nearness(compared: _Compared) -> None:
+    """Make the table `nearness`: cosines of vectors and the centroid of their cluster (Abbas et al. 2023 §3)."""
+    name = "image_embedding"
+    centroids = fit_centroids(compared.vectors(name), compared.count // ROWS_PER_CENTRE + 1)
+    compared.run("create table nearness (row bigint, near double)")
+    for start in range(0, compared.count, ROWS_AT_ONCE):
+        vectors = compared.vectors(name)[start : start + ROWS_AT_ONCE]
+        near = np.einsum("nd,nd->n", vectors, centroids[nearest_centroid(vectors, centroids)], dtype=np.float64)
+        compared.insert("nearness", {"row": np.arange(start, start + len(near)), "near": near})
 
 
-Pairs = tuple[np.ndarray, np.ndarray, np.ndarray]  # (P,), (P,) ranks, (P,) float64 distance
-
-
-def _pairs(
-    rows: _Compared, items: ArrayFile, vectors: Mapping[str, ArrayFile], settings: DuplicateSettings
-) -> Iterator[Pairs]:
-    """Close pairs of items, some of them again with a larger distance; semantic distances lie beyond all others."""
+def _find_pairs(compared: _Compared) -> None:
+    """Make the table `pairs` of close items, some of them more than once: later and earlier rank, kind, gap."""
+    compared.run("create table pairs (later bigint, earlier bigint, kind tinyint, gap double)")
+    settings = compared.settings
     if settings.perceptual_bits is not None:
-        for one, other, bits in _close_hashes(rows, items, settings.perceptual_bits):
-            yield one, other, bits / 64.0
+        _find_near(compared, "items", ["hash"], settings.perceptual_bits)
+        compared.run(f"insert into pairs select later, earlier, {PERCEPTUAL}, bits from near")
     if settings.pdq_bits is not None:
-        for one, other, bits in _close_pdq(rows, settings.pdq_bits):
-            yield one, other, bits / 256.0 + PDQ
-    for column, min_cosine, offset in (
-        ("copy_descriptor", settings.copy_cosine, COPY),
-        ("image_embedding", settings.cosine, SEMANTIC),
-    ):
-        if min_cosine is not None:
-            for one, other, apart in _close_vectors(rows, items, vectors[column], min_cosine):
-                yield one, other, apart + offset
+        _find_near_pdq(compared, settings.pdq_bits)
+    for name, min_cosine in (("copy_descriptor", settings.copy_cosine), ("image_embedding", settings.cosine)):
+        if min_cosine is not None and compared.count:
+            _find_near_vectors(compared, name, min_cosine)
 
 
-def _close_hashes(rows: _Compared, file: ArrayFile, max_distance: int) -> Iterator[Pairs]:
-    """Pairs of hashes that differ in at most so many bits. `file` (H, 1 + W): rank and words, all hashes different."""
-    of, columns = file.array, [f"word{number}" for number in range(file.array.shape[1] - 1)]
-    if len(of) < 2:
+def _find_near(compared: _Compared, table: str, words: Sequence[str], max_distance: int) -> None:
+    """Make the table `near` of hashes that differ in at most so many bits: later and earlier rank, bits.
+
+    `table`: rank and words of different hashes. A pair is found in the first band that it agrees in.
+    """
+    compared.run("create or replace table near (later bigint, earlier bigint, bits integer)")
+    size = compared.number(f"select count(*) from {table}")
+    if size < 2:
         return
-    bands = bands_of(of[:: -(-len(of) // SAMPLED), 1:], len(of), max_distance)
-    with rows.progress.task("near-duplicates: bands of hashes compared", len(bands)) as advance:
-        for number, (word, mask) in enumerate(bands):
-            by_band = rows.sorted("band")
-            for part in stretches(len(of), READ_TOGETHER):
-                words = pl.DataFrame(of[part], schema=["rank", *columns])
-                by_band.add(words.with_columns(band=of[part, 1 + word] & mask))
-                file.forget()
-            for stretch in by_band.stretches():
-                rank = stretch["rank"].to_numpy()
-                for left, right, bits in pairs_in_band(stretch.select(columns).to_numpy(), bands, number, max_distance):
-                    yield rows.typed(rank[left]), rows.typed(rank[right]), bits
+    sample = compared.found(f"select {', '.join(words)} from {table} where rowid % {-(-size // SAMPLED)} = 0")
+    bands = bands_of(np.column_stack(list(sample.values())), size, max_distance)
+    bits = _apart("one", "other", words)
+    earlier_bands = ""
+    with compared.progress.task("near-duplicates: bands of hashes compared", len(bands)) as advance:
+        for number, mask in bands:
+            word = words[number]
+            compared.run(
+                f"insert into near select other.rank, one.rank, {bits} from {table} as one join {table} as other "
+                f"on one.{word} & {mask}::ubigint = other.{word} & {mask}::ubigint and one.rank < other.rank "
+                f"where {bits} <= {max_distance}{earlier_bands}"
+            )
+            earlier_bands += f" and xor(one.{word}, other.{word}) & {mask}::ubigint <> 0"
             advance(1)
 
 
-def _close_pdq(rows: _Compared, max_distance: int) -> Iterator[Pairs]:
-    """Pairs of items whose PDQ hashes are near; an item without a hash is near nobody.
+def _find_near_pdq(compared: _Compared, max_distance: int) -> None:
+    """Add pairs of items whose PDQ hashes are near; an item without a hash is near nobody.
 
-    Of items with one hash the best speaks for all: a pair with it is enough, as only it may be kept.
+    Of items with one hash the best speaks for all: a pair with it is enough.
     """
-    by_hash = rows.sorted(*PDQ_WORDS, "rank")
-    for part in stretches(rows.count, READ_TOGETHER):
-        ranks = rows.ranks(part)
-        numbers = rows.at(part)
-        is_compared = (numbers["has_pdq"] == 1) & pl.Series(rows.leader[part] == ranks)
-        by_hash.add(numbers.select(PDQ_WORDS).with_columns(rank=ranks).filter(is_compared))
-        rows.forget()
-    hashes = ArrayFile(rows.scratch / "pdq.u64", np.uint64)
-    both = rows.sorted("best")  # of a best item: what else has its hash (bits -1), and the bests of near hashes
-    for stretch, is_best, best in _grouped(by_hash, PDQ_WORDS):
-        hashes.append(stretch.filter(is_best).select(pl.col("rank").cast(pl.UInt64), *PDQ_WORDS).to_numpy())
-        rank, best = stretch["rank"].to_numpy()[~is_best], best[~is_best]
-        both.add(pl.DataFrame({"best": best, "other": rank, "bits": np.full(len(rank), -1)}))
-        yield rank, best, np.zeros(len(rank))
-    for one, other, bits in _close_hashes(rows, hashes, max_distance):
-        yield one, other, bits
-        for best, near in ((one, other), (other, one)):
-            both.add(pl.DataFrame({"best": best, "other": near, "bits": bits}))
-    for stretch in both.stretches():
-        is_member = pl.col("bits") < 0
-        found = stretch.filter(is_member).drop("bits").join(stretch.filter(~is_member), on="best", suffix="_near")
-        yield found["other"].to_numpy(), found["other_near"].to_numpy(), found["bits"].to_numpy()
+    words = ", ".join(PDQ_WORDS)
+    compared.run(
+        f"create table members as select items.rank, {words} from items join ranked on ranked.rowid = items.rank "
+        "where has_pdq"
+    )
+    compared.run(f"create table bests as select min(rank) as rank, {words} from members group by {words}")
+    _find_near(compared, "bests", PDQ_WORDS, max_distance)
+    compared.run(
+        f"insert into pairs select greatest(member.rank, other), least(member.rank, other), {PDQ}, bits "
+        f"from members as member join bests using ({words}) join ("
+        "select later as best, earlier as other, bits from near "
+        "union all select earlier, later, bits from near union all select rank, rank, 0 from bests"
+        ") on best = bests.rank where member.rank <> other"
+    )
 
 
-def _close_vectors(rows: _Compared, items: ArrayFile, file: ArrayFile, min_cosine: float) -> Iterator[Pairs]:
-    """Pairs of unit vectors of items and 1 − cosine: all of few items, of many those within one cluster of k-means."""
-    vectors, count = file.array, len(file.array)
-    clusters = rows.sorted("cluster")
-    centroids = fit_centroids(vectors, count // CLUSTERED_FROM + 1) if count > CLUSTERED_FROM else None
-    for part in stretches(count, ROWS_AT_ONCE):
-        item = np.arange(part.start, part.stop)
-        label = np.zeros(len(item), dtype=np.int64) if centroids is None else nearest_centroid(vectors[part], centroids)
-        clusters.add(pl.DataFrame({"cluster": label, "item": item}))
-        file.forget()
-    with rows.progress.task("near-duplicates: vectors compared", count) as advance:
-        for stretch in clusters.stretches():
-            for _, cluster in stretch.sort("cluster", "item").group_by("cluster", maintain_order=True):
-                item = cluster["item"].to_numpy()
-                rank = rows.typed(items.array[item, 0])
-                items.forget()
-                for left, right, apart in cosine_pairs(vectors, item, min_cosine, file.forget):
-                    yield rank[left], rank[right], apart
-                advance(len(item))
+def _find_near_vectors(compared: _Compared, name: str, min_cosine: float) -> None:
+    """Add pairs of items whose unit vectors are near: all of few items, of many those within one cluster of k-means."""
+    size = compared.number("select count(*) from items")
+    with compared.progress.task("near-duplicates: vectors compared", size) as advance:
+        for cluster in _clusters(compared, name, size):
+            vectors, rank = compared.vectors(name), cluster["rank"]
+            for left, right, apart in cosine_pairs(vectors, cluster["row"], min_cosine):
+                later, earlier = np.maximum(rank[left], rank[right]), np.minimum(rank[left], rank[right])
+                kind = np.full(len(apart), VECTORS[name], dtype=np.int8)
+                compared.insert("pairs", {"later": later, "earlier": earlier, "kind": kind, "gap": apart})
+            advance(len(rank))
 
 
-def _judged(rows: _Compared) -> ExternalSort:
-    """The rows of DROPPED. Those of one leader are looked at together, so that the file is read from front to back."""
-    by_leader = rows.sorted("leader")
-    for part in stretches(rows.count, LOOKED_UP):
-        mine = np.flatnonzero(rows.leader[part] != rows.ranks(part)) + part.start
-        item = rows.leader[mine]  # of an item its leader
-        kind = np.where(rows.kind[mine] > 0, rows.kind[mine], np.maximum(rows.kind[item], KINDS.index("perceptual")))
-        by_leader.add(rows.at(mine).with_columns(leader=rows.leader[item], kind=kind))
-        rows.forget()
-    by_row = rows.sorted("row")
-    for stretch in by_leader.stretches():
-        for part in stretches(stretch.height, ROWS_AT_ONCE):
-            mine = stretch[part]
-            by_row.add(_apart(mine, rows.at(mine["leader"].to_numpy()), rows.vectors))
-    return by_row
+def _clusters(compared: _Compared, name: str, size: int) -> Iterator[dict[str, np.ndarray]]:
+    """`rank` and `row` of the items of each cluster, of `size` items."""
+    if size <= CLUSTERED_FROM:
+        yield compared.found("select rank, row from items order by rowid")
+        return
+    of_items = f"{name} of items"
+    for start in range(0, size, ROWS_AT_ONCE):
+        rows = compared.found(f"select row from items where rowid between {start} and {start + ROWS_AT_ONCE - 1}")
+        compared.append(of_items, compared.vectors(name)[rows["row"]])
+    centroids = fit_centroids(compared.vectors(of_items), size // CLUSTERED_FROM + 1)
+    compared.run("create or replace table labels (item bigint, cluster bigint)")
+    for start in range(0, size, ROWS_AT_ONCE):
+        label = nearest_centroid(compared.vectors(of_items)[start : start + ROWS_AT_ONCE], centroids)
+        compared.insert("labels", {"item": np.arange(start, start + len(label)), "cluster": label})
+    compared.run(
+        "create or replace table clusters as select cluster, item, rank, row from labels "
+        "join items on items.rowid = item order by cluster, item"
+    )
+    for cluster in range(len(centroids)):
+        yield compared.found(f"select rank, row from clusters where cluster = {cluster} order by item")
 
 
-def _apart(mine: pl.DataFrame, other: pl.DataFrame, vectors: Mapping[str, ArrayFile]) -> pl.DataFrame:
-    """`mine` rows, of `kind` where they are not the same file, and the `other` row of each → DROPPED."""
-    is_exact = (mine["sha_high"] == other["sha_high"]) & (mine["sha_low"] == other["sha_low"])
-    kind = np.where(is_exact, 0, mine["kind"].to_numpy()).astype(np.int8)
-    distance = np.zeros(len(kind))
-    for name, columns in (("perceptual", ["hash"]), ("pdq", PDQ_WORDS)):
-        near = np.flatnonzero(kind == KINDS.index(name))
+def _choose(compared: _Compared) -> None:
+    """Make the table `dropped`: `row`, the id of the row that stands for it (high, low), that one's `leader_row`, kind
+    and distance, which is null where vectors give it."""
+    compared.run("create table chosen (rank bigint, leader bigint, kind tinyint)")
+    pairs = compared.connection.sql("select later, earlier, kind from pairs order by later, kind, gap, earlier")
+    is_kept = np.ones(compared.count, dtype=bool)
+    for batch in pairs.to_arrow_reader(PAIRS_AT_ONCE):
+        later, earlier, kind = (column.to_numpy() for column in batch.columns)
+        some = choose_representatives(is_kept, later, earlier)
+        compared.insert("chosen", {"rank": later[some], "leader": earlier[some], "kind": kind[some]})
+    keys = ", ".join(compared.keys)
+    distances = {EXACT: "0", **{kind: _apart("mine", "other", words) for kind, words in compared.hashes.items()}}
+    of_kinds = " ".join(f"when {kind} then {distance}" for kind, distance in distances.items())
+    compared.run(
+        f"""create table dropped as
+        with item as (
+            select {keys}, coalesce(leader, items.rank) as leader, coalesce(kind, {PERCEPTUAL}) as near
+            from items left join chosen using (rank)
+            where size > 1 or leader is not null
+        ),
+        mine as (
+            select ranked.*, leader, near from ranked join item using ({keys}) where ranked.rowid <> leader
+        )
+        select
+            mine.row, other.high, other.low, other.row as leader_row,
+            if(mine.sha_high = other.sha_high and mine.sha_low = other.sha_low, {EXACT}, near) as kind,
+            (case kind {of_kinds} end)::double as distance
+        from mine join ranked as other on other.rowid = leader
+        order by mine.row"""
+    )
+
+
+def _apart(one: str, other: str, words: Iterable[str]) -> str:
+    """SQL of the bits in which two hashes differ; no hash counts as zeros."""
+    return " + ".join(f"bit_count(xor({one}.{word}, {other}.{word}))::integer" for word in words)
+
+
+def _dropped(compared: _Compared, rows: pl.Series) -> pl.DataFrame:
+    """`row` of those among some rows, ascending, that another one stands for, its id, kind and distance."""
+    first, last = (rows[0], rows[-1]) if len(rows) else (-1, -1)
+    found = compared.found(f"select * from dropped where row between {first} and {last} order by row")
+    kind, distance = found["kind"], np.ma.filled(found["distance"], 0.0)
+    for name, its_kind in VECTORS.items():
+        near = np.flatnonzero(kind == its_kind)
         if len(near):
-            left, right = (of.select(columns).to_numpy()[near] for of in (mine, other))
-            distance[near] = np.bitwise_count(left ^ right).sum(axis=1, dtype=np.int64)
-    for name, column in (("copy", "copy_descriptor"), ("semantic", "image_embedding")):
-        for at in np.flatnonzero(kind == KINDS.index(name)).tolist():
-            of = vectors[column].array
-            distance[at] = max(0.0, 1.0 - float(of[mine["row"][at]] @ of[other["row"][at]]))
-    for file in vectors.values():
-        file.forget()
+            vectors = compared.vectors(name)
+            for at in near.tolist():
+                cosine = float(vectors[found["row"][at]] @ vectors[found["leader_row"][at]])
+                distance[at] = max(0.0, 1.0 - cosine)
     return pl.DataFrame(
-        {"row": mine["row"], "high": other["high"], "low": other["low"], "kind": kind, "distance": distance}
+        {
+            "row": found["row"],
+            "representative": uid_texts(found["high"], found["low"]),
+            "kind": [KINDS[one] for one in kind.tolist()],
+            "distance": distance,
+        },
+        schema_overrides={"kind": pl.String},
     )
