@@ -15,7 +15,6 @@ from curation_assets.numeric.caption_choice import RAW, best_caption, caption_sc
 from curation_assets.numeric.spread import spread
 from curation_assets.scoring.upstream import upstream_reason
 from curation_assets.stages.signals.options import CaptionChoice, SignalsOptions
-from curation_assets.stores.frame_file import FrameFile
 
 CUT = f"{CHOSEN_CAPTION}_cut"
 CAPTIONS_AT_ONCE = 256
@@ -63,14 +62,16 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
 
 
 def _cut(ctx: PoolContext, settings: CaptionChoice) -> pl.DataFrame:
-    shards = ctx.store.partitions("signals/clip_score")
-    of_shards = (ctx.store.read("signals/clip_score", shard, ["value"]) for shard in shards)
-    values = FrameFile(part.drop_nulls().drop_nans() for part in of_shards)
-    if not values.height:
+    def values() -> Iterator[np.ndarray]:
+        for shard in ctx.store.partitions("signals/clip_score"):
+            of_shard = ctx.store.read("signals/clip_score", shard, ["value"])["value"]
+            yield of_shard.drop_nulls().drop_nans().to_numpy()
+
+    count = sum(map(len, values()))
+    if not count:
         raise ValueError(f"pool {ctx.pool.name!r}: no sample has a clip_score, so captions cannot be compared")
-    share = [1 - settings.raw_share]
-    _, (threshold,) = spread(lambda: (part["value"].to_numpy() for part in values.parts()), values.height, share)
-    return pl.DataFrame({"threshold": [threshold], "valued_count": [values.height]})
+    _, (threshold,) = spread(values, count, [1 - settings.raw_share])
+    return pl.DataFrame({"threshold": [threshold], "valued_count": [count]})
 
 
 def _chosen(ctx: PoolContext, shard: str, settings: CaptionChoice, roles: tuple[str, ...]) -> pl.DataFrame:
