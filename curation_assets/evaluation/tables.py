@@ -119,10 +119,10 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         grain="pool",
         inputs=tuple(report_inputs),
         version="4",
-        description="HTML pages: report.html (counts, where rows come from, distributions, galleries of kept and "
-        "dropped samples, metrics, "
-        "costs), "
-        "compare.html (two policies side by side, as they are and at 5, 10, … 95 %).",
+        description=(
+            "HTML pages: report.html (counts, where rows come from, distributions, galleries of kept and dropped "
+            "samples, metrics, costs), compare.html (two policies side by side, as they are and at 5, 10, … 95 %)."
+        ),
         compute=Folder(_report),
         config=lambda ctx, shard: {"untrained": untrained_reason(ctx)},
         shown=Shown(kinds=("html",), ending=_trained_models),

@@ -147,8 +147,9 @@ def sql_recipes(ctx: PoolContext) -> list[SqlModel]:
             raise ValueError(f"pool {ctx.pool.name!r}: recipe {recipe.name!r} reads {why}, or leave the recipe out")
     shipped = [model for model in recipes().values() if not _missing_signals(model.references, run, fitted, models)]
     if not ctx.pool.is_planted:
-        policies = (*shipped_policies().values(), *home_policies(ctx).sound.values(), *saved_policies(ctx).values())
-        read = {reference for one in (*policies, *models.values()) for reference in one.references}
+        policies = {**shipped_policies(), **home_policies(ctx).sound, **saved_policies(ctx)}
+        read = {reference for policy in policies.values() for reference in policy.references}
+        read |= {reference for model in models.values() for reference in model.references}
         shipped = [model for model in shipped if model.key in read or model.name in named]
     available = [*shipped, *asked_for]
     waiting = [recipe for name, recipe in home.sound.items() if name not in named]

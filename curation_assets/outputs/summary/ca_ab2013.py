@@ -22,7 +22,7 @@ def sections(facts: Facts) -> list[Section]:
     obtained = facts.kept_sources["obtained"].drop_nulls().unique().sort()
     bought = automatic("Purchased or licensed", f"As sources are declared: {', '.join(obtained) or 'nothing is'}.",
                        basis="release.json: about.sources")  # fmt: skip
-    asked: list[tuple[str, list[Answer]]] = [
+    questions: list[tuple[str, list[Answer]]] = [
         ("Sources or owners", [*phrases.source_answers(facts, phrases.OBTAINED),
                                *phrases.undeclared_answers(facts)]),
         ("How the data furthers the purpose", [facts.declared_answer("Purpose", "purpose")]),
@@ -43,7 +43,7 @@ def sections(facts: Facts) -> list[Section]:
         ("Synthetic data", [
             *phrases.synthetic(facts), facts.declared_answer("Further synthetic data", "synthetic_data")]),
     ]  # fmt: skip
-    return [Section(f"(a)({n})", title, tuple(answers)) for n, (title, answers) in enumerate(asked, start=1)]
+    return [Section(f"(a)({n})", title, tuple(answers)) for n, (title, answers) in enumerate(questions, start=1)]
 
 
 FORM = Form(

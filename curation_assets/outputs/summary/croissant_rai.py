@@ -34,10 +34,10 @@ def sections(facts: Facts) -> list[Section]:
 def rai_properties(sections: Sequence[Section]) -> dict[str, Any]:
     """Property → its text, or list of texts, for JSON-LD under the prefix rai. What is to be provided is left out."""
     texts: dict[str, Any] = {
-        answer.asked: answer.text
+        answer.question: answer.text
         for section in sections
         for answer in section.answers
-        if answer.kind != "missing" and answer.asked[0].islower()
+        if answer.kind != "missing" and answer.question[0].islower()
     }
     for name in ("dataCollectionType", "dataCollectionTimeFrame"):
         if name in texts:
@@ -79,8 +79,8 @@ def _life_cycle(facts: Facts) -> list[Answer]:
     ]  # fmt: skip
 
 
-def _renamed(asked: str, answer: Answer) -> Answer:
-    return Answer(asked, answer.text, answer.kind, answer.key, answer.numbers, answer.tables, answer.basis)
+def _renamed(question: str, answer: Answer) -> Answer:
+    return Answer(question, answer.text, answer.kind, answer.key, answer.numbers, answer.tables, answer.basis)
 
 
 def _time_frame(facts: Facts) -> list[Answer]:
@@ -110,13 +110,13 @@ def _labelling(facts: Facts) -> list[Answer]:
 
 
 def _fairness(facts: Facts) -> list[Answer]:
-    said = facts.declared.known_biases
+    stated = facts.declared.known_biases
     shifts = {name: phrases.shift(facts, name) for name in ("languages", "sources", "licences")}
     text = "Shares before and after selection: " + "; ".join(f"{name}: {share}" for name, share in shifts.items()) + "."
     return [
         automatic(
             "dataBiases",
-            braced(text + (f" {said}" if said else "")) + " ({kept} of {rows} rows.)",
+            braced(text + (f" {stated}" if stated else "")) + " ({kept} of {rows} rows.)",
             kept=facts.number("kept"),
             rows=facts.number("rows"),
             tables=[facts.counted(name, facts.counts[name].columns[0], "rows", "kept") for name in shifts],
@@ -134,14 +134,14 @@ def _fairness(facts: Facts) -> list[Answer]:
 
 def _compliance(facts: Facts) -> list[Answer]:
     personal = phrases.personal(facts)
-    said = facts.declared.personal_information
+    stated = facts.declared.personal_information
     generated = facts.counts["captions"].filter(pl.col("caption_source").str.starts_with("generated"))
     synthetic = bool(facts.sources("synthetic") or generated["kept"].sum())
     repeated = " Samples are repeated, as subset.parquet has them." if facts.policy.repeats else ""
-    stated = Answer("personalSensitiveInformation", f"{personal.text} {said}", "declared", "personal_information",
+    answer = Answer("personalSensitiveInformation", f"{personal.text} {stated}", "declared", "personal_information",
                     personal.numbers, basis=personal.basis)  # fmt: skip
     return [
-        stated if said else facts.declared_answer("personalSensitiveInformation", "personal_information"),
+        answer if stated else facts.declared_answer("personalSensitiveInformation", "personal_information"),
         automatic(
             "dataManipulationProtocol",
             "Samples were selected, not changed; {dropped} rows were dropped." + repeated,

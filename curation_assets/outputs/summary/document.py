@@ -43,7 +43,7 @@ def first_version(release: Release, form: str) -> int:
 def missing(sections: Sequence[Section]) -> list[str]:
     """A line for each answer that only the provider can give, and has not given or not confirmed."""
     return [
-        f"{section.number} {answer.asked}: {answer.key or 'sources of the pool'}"
+        f"{section.number} {answer.question}: {answer.key or 'sources of the pool'}"
         + (" (a draft is there, to be confirmed)" if answer.kind == "to confirm" else "")
         for section in sections
         for answer in section.answers
@@ -77,7 +77,7 @@ def to_json(form: Form, facts: Facts, sections: Sequence[Section]) -> str:
 
 
 def _answer(answer: Answer) -> dict[str, Any]:
-    content: dict[str, Any] = {"asked": answer.asked, "kind": answer.kind, "text": answer.text}
+    content: dict[str, Any] = {"asked": answer.question, "kind": answer.kind, "text": answer.text}
     if answer.kind == "missing":
         content["text"] = TO_BE_PROVIDED
     content |= {name: value for name, value in (("key", answer.key), ("basis", answer.basis)) if value}
@@ -141,16 +141,16 @@ def to_markdown(form: Form, facts: Facts, sections: Sequence[Section]) -> str:
 
 
 def _markdown_answer(answer: Answer) -> str:
-    asked, text = _plain(answer.asked), _plain(answer.text) if answer.kind != "declared" else answer.text
+    question, text = _plain(answer.question), _plain(answer.text) if answer.kind != "declared" else answer.text
     if answer.kind == "missing":
-        said = f"(`{answer.key}` of summary.yaml)" if answer.key else text
-        return f"**{asked}.** **{TO_BE_PROVIDED}** {said}"
+        stated = f"(`{answer.key}` of summary.yaml)" if answer.key else text
+        return f"**{question}.** **{TO_BE_PROVIDED}** {stated}"
     marks: list[str] = [answer.kind]
     if answer.kind == "to confirm":
         marks = [f"drafted, to be confirmed as `{answer.key}` of summary.yaml"]
     marks += [f"`{_plain(number.name)}`" for number in answer.numbers]
     marks += [answer.basis] if answer.basis else []
-    return f"**{asked}.** {text} ({'; '.join(marks)})"
+    return f"**{question}.** {text} ({'; '.join(marks)})"
 
 
 def _markdown_table(table: Counted) -> list[str]:

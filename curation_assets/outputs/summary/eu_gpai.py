@@ -148,13 +148,13 @@ def _image_types(facts: Facts, images: Number) -> Answer:
 def _latest(facts: Facts) -> Answer:
     latest = facts.number("latest_fetched_at")
     ends = [str(one["collected_to"]) for one in facts.sources() if one.get("collected_to")]
-    asked = "Latest date of acquisition"
+    question = "Latest date of acquisition"
     if facts.declared.latest_acquisition or (latest.value is None and not ends):
-        return facts.declared_answer(asked, "latest_acquisition")
+        return facts.declared_answer(question, "latest_acquisition")
     stated = f"; sources state {max(ends)}" if ends else ""
     if latest.value is None:
-        return automatic(asked, f"{max(ends)}, as sources state.", basis="release.json: about.sources")
-    return automatic(asked, f"{{latest}}, the last fetch of an image{stated}.", latest=latest)
+        return automatic(question, f"{max(ends)}, as sources state.", basis="release.json: about.sources")
+    return automatic(question, f"{{latest}}, the last fetch of an image{stated}.", latest=latest)
 
 
 def _crawled(facts: Facts) -> list[Answer]:
@@ -174,11 +174,11 @@ def _crawled(facts: Facts) -> list[Answer]:
         answers += [facts.declared_answer("Crawlers before this program", "crawler_names"),
                     facts.declared_answer("Their behaviour", "crawler_behaviour")]  # fmt: skip
     if facts.about.get("download") or facts.number("kept", "sources", crawled).value:
-        said, numbers = phrases.modalities(facts, phrases.CRAWLED)
+        stated, numbers = phrases.modalities(facts, phrases.CRAWLED)
         answers += [
             facts.declared_answer("Purpose of the crawlers", "crawler_purpose"),
             phrases.collection_period(facts, phrases.CRAWLED),
-            automatic("Content", f"Modalities: {said}; {{undeclared}} of these rows are of sources not declared.",
+            automatic("Content", f"Modalities: {stated}; {{undeclared}} of these rows are of sources not declared.",
                       numbers, undeclared=facts.number("kept", "sources", "obtained is null")),
         ]  # fmt: skip
     return [*answers, *_domains(facts, facts.number("kept_without_domain", "sources", crawled))]
@@ -209,12 +209,12 @@ def _domains(facts: Facts, crawled_without: Number) -> list[Answer]:
         unknown=unknown,
         tables=[listed],
     )
-    asked = facts.declared_answer("Domains of crawled rows without one on record", "crawled_domains")
-    return [answer, *([asked] if crawled_without.value else [])]
+    other_domains = facts.declared_answer("Domains of crawled rows without one on record", "crawled_domains")
+    return [answer, *([other_domains] if crawled_without.value else [])]
 
 
 def _illegal(facts: Facts) -> list[Answer]:
-    taken = facts.said("left_out", "takedown") if "takedown" in facts.release.left_out else None
+    taken = facts.stated("left_out", "takedown") if "takedown" in facts.release.left_out else None
     unsafe = facts.number("rows", "reasons", "reason like '%signals.nsfw%'")
     found = facts.number("rows", "reasons", "reason = 'quarantined'")
     has_lists = facts.about.get("has_hash_lists", bool(found.value))  # an earlier version did not record it

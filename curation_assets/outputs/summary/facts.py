@@ -55,7 +55,7 @@ class Counted:
 class Answer:
     """What is said to one question of a form."""
 
-    asked: str
+    question: str
     text: str
     kind: Kind
     key: str = ""  # of summary.yaml, which says it, or would
@@ -74,7 +74,7 @@ class Section:
 
 
 def automatic(
-    asked: str,
+    question: str,
     text: str,
     numbers: Mapping[str, Number] | None = None,
     *,
@@ -84,8 +84,8 @@ def automatic(
 ) -> Answer:
     """An answer whose text names its numbers in braces, where it has any."""
     named = {**(numbers or {}), **others}
-    said = text.format(**{name: str(number) for name, number in named.items()}) if named else text
-    return Answer(asked, said, "automatic", numbers=tuple(named.values()), tables=tuple(tables), basis=basis)
+    stated = text.format(**{name: str(number) for name, number in named.items()}) if named else text
+    return Answer(question, stated, "automatic", numbers=tuple(named.values()), tables=tuple(tables), basis=basis)
 
 
 @dataclass(frozen=True)
@@ -130,23 +130,23 @@ class Facts:
         chosen = f"where {where}" if where else ""
         kind = "min" if column.startswith("earliest") else "max"
         if per is not None:
-            asked = f'select round("{column}" / {per})::bigint as "{column}"'
+            selected = f'select round("{column}" / {per})::bigint as "{column}"'
         elif of == "totals":
-            asked = f'select "{column}"'
+            selected = f'select "{column}"'
         elif self.counts[of].schema[column] != pl.String:
-            asked = f'select coalesce(sum("{column}"), 0)::bigint as "{column}"'
+            selected = f'select coalesce(sum("{column}"), 0)::bigint as "{column}"'
         elif column.endswith("_at"):
-            asked = f'select {kind}("{column}") as "{column}"'
+            selected = f'select {kind}("{column}") as "{column}"'
         else:
-            asked = f'select count("{column}") as "{column}"'
+            selected = f'select count("{column}") as "{column}"'
         with duckdb.connect() as connection:
             connection.register(of, self.counts[of].to_arrow())
-            (found,) = connection.sql(f"{asked} from {of} {chosen}").fetchall()
-        sql = f"{asked} from (\n{statements()[of].text_of(self.release)}\n)" + (f" {chosen}" if chosen else "")
+            (found,) = connection.sql(f"{selected} from {of} {chosen}").fetchall()
+        sql = f"{selected} from (\n{statements()[of].text_of(self.release)}\n)" + (f" {chosen}" if chosen else "")
         name = f"{of}.{column}" + (f" / {per}" if per is not None else "") + (f" where {where}" if where else "")
         return Number(name, found[0], sql, self.files_of(of))
 
-    def said(self, *path: str | int, file: str = RELEASE_FILE) -> Number:
+    def stated(self, *path: str | int, file: str = RELEASE_FILE) -> Number:
         """A number in a JSON file of the release, such as about, decontamination, 0, items. Raises KeyError, IndexError
         where it has none there.
         """
@@ -173,17 +173,17 @@ class Facts:
         sql = f"select {named} from (\n{text}\n){chosen}" if columns or where else text
         return Counted(name, rows, sql, self.files_of(name))
 
-    def declared_answer(self, asked: str, key: str) -> Answer:
+    def declared_answer(self, question: str, key: str) -> Answer:
         """What summary.yaml says."""
         text = getattr(self.declared, key)
-        return Answer(asked, text or "", "declared" if text else "missing", key)
+        return Answer(question, text or "", "declared" if text else "missing", key)
 
     def confirmed(self, draft: Answer, key: str) -> Answer:
         """What summary.yaml says, or the draft, which is to be confirmed there."""
         text = getattr(self.declared, key)
         if text:
-            return Answer(draft.asked, text, "declared", key)
-        return Answer(draft.asked, draft.text, "to confirm", key, draft.numbers, draft.tables, draft.basis)
+            return Answer(draft.question, text, "declared", key)
+        return Answer(draft.question, draft.text, "to confirm", key, draft.numbers, draft.tables, draft.basis)
 
     @cached_property
     def kept_sources(self) -> pl.DataFrame:

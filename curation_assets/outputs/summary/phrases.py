@@ -26,21 +26,21 @@ KEPT = "kept > 0"
 # -- sources ----------------------------------------------------------------------------------------------------------
 
 
-def used(facts: Facts, asked: str, *obtained: str) -> Answer:
+def used(facts: Facts, question: str, *obtained: str) -> Answer:
     """Yes or no: whether kept rows are of sources that were obtained so, how many, and of which modalities."""
     where = f"obtained in ({', '.join(map(text_sql, obtained))})"
     kept, undeclared = (facts.number("kept", "sources", one) for one in (where, "obtained is null"))
     if kept.value:
-        said, numbers = modalities(facts, where)
-        text = f"Yes. Kept rows: {{kept}}; sources: {{sources}}; modalities: {said}."
+        stated, numbers = modalities(facts, where)
+        text = f"Yes. Kept rows: {{kept}}; sources: {{sources}}; modalities: {stated}."
         return automatic(
-            asked, text, numbers, kept=kept, sources=facts.number("source", "sources", f"{where} and kept > 0")
+            question, text, numbers, kept=kept, sources=facts.number("source", "sources", f"{where} and kept > 0")
         )
     if undeclared.value:
         text = "Not known: of no source that is declared so; {undeclared} kept rows are of sources not declared."
-        return automatic(asked, text, undeclared=undeclared)
+        return automatic(question, text, undeclared=undeclared)
     text = "No: none of the {rows} kept rows of this release is of a source that is declared so."
-    return automatic(asked, text, rows=facts.number("kept"))
+    return automatic(question, text, rows=facts.number("kept"))
 
 
 def modalities(facts: Facts, where: str) -> tuple[str, dict[str, Number]]:
@@ -49,9 +49,9 @@ def modalities(facts: Facts, where: str) -> tuple[str, dict[str, Number]]:
     columns = {"images": "kept_images", "image_bytes": "kept_image_bytes", "captions": "kept_captions",
                "words": "kept_words"}  # fmt: skip
     numbers = {name: facts.number(column, "sources", where) for name, column in columns.items()}
-    said = ["image ({images} images of {image_bytes} bytes)"] if numbers["images"].value else []
-    said += ["text ({captions} texts of {words} words)"] if numbers["captions"].value else []
-    return ", ".join(said) or "none", numbers
+    stated = ["image ({images} images of {image_bytes} bytes)"] if numbers["images"].value else []
+    stated += ["text ({captions} texts of {words} words)"] if numbers["captions"].value else []
+    return ", ".join(stated) or "none", numbers
 
 
 def source_answers(facts: Facts, obtained: Iterable[str]) -> list[Answer]:
@@ -63,9 +63,9 @@ def _source_answer(facts: Facts, source: Mapping[str, Any]) -> Answer:
     name = source["name"]
     is_it = f"source = {text_sql(name)}"
     period = period_of(source)
-    said, numbers = modalities(facts, is_it)
+    stated, numbers = modalities(facts, is_it)
     licences = facts.counted("source_licences", "licence", "kept", where=is_it)
-    text = [f"{braced(name)}: {{kept}} rows kept of {{rows}}: {said}"]
+    text = [f"{braced(name)}: {{kept}} rows kept of {{rows}}: {stated}"]
     text += [braced(f"link {source['url']}")] if source.get("url") else []
     text += [f"licences of its kept rows: {braced(first_names(licences.rows['licence']))}"]
     text += [f"collected {period}"] if period else []
@@ -132,7 +132,7 @@ def undeclared_answers(facts: Facts) -> list[Answer]:
 
 def collection_period(facts: Facts, where: str = "") -> Answer:
     """When the kept rows (of the sources that fulfil `where`: CRAWLED) were fetched, and what their sources state."""
-    asked = "Period of collection"
+    question = "Period of collection"
     first, last, undated = (
         facts.number(column, "sources", where)
         for column in ("earliest_fetched_at", "latest_fetched_at", "kept_without_fetched_at")
@@ -140,11 +140,11 @@ def collection_period(facts: Facts, where: str = "") -> Answer:
     sources = [one for one in facts.sources() if not where or one.get("obtained") in (None, "crawled")]
     stated = [f"{one['name']} {period}" for one in sources if (period := period_of(one))] if undated.value else []
     if last.value is None and not stated:
-        return facts.declared_answer(asked, "collection_period")
+        return facts.declared_answer(question, "collection_period")
     numbers = {} if last.value is None else {"first": first, "last": last, "undated": undated}
     text = ["{first} to {last}, by the times at which images were fetched ({undated} kept rows have none)"]
     text = (text if numbers else []) + ([f"as sources state: {braced('; '.join(stated))}"] if stated else [])
-    return automatic(asked, "; ".join(text) + ".", numbers, basis="release.json: about.sources" if stated else "")
+    return automatic(question, "; ".join(text) + ".", numbers, basis="release.json: about.sources" if stated else "")
 
 
 def languages(facts: Facts) -> Answer:
@@ -207,7 +207,7 @@ def signals(facts: Facts) -> Answer:
     """Opt-out signals that were found, what was refused, and whether it is looked at again."""
     kinds = facts.counts["signals"]["kind"].to_list()
     looked = "" if facts.about.get("download") else " This program asked no site: it read what images say inside alone."
-    checks = facts.said("about", "opt_out_checks")
+    checks = facts.stated("about", "opt_out_checks")
     again = (
         "Of what was fetched {checks} images are looked at again each night; what may no longer be used is shown to a "
         "person, who takes it down."
@@ -228,12 +228,12 @@ def signals(facts: Facts) -> Answer:
 def download(facts: Facts) -> Answer:
     """How images were fetched."""
     settings = facts.about.get("download")
-    asked = "Crawler: names, behaviour"
+    question = "Crawler: names, behaviour"
     if not settings:
         text = "This program opened no URL: images, where there are any, came with their sources."
-        return automatic(asked, text, basis="release.json: about.download")
-    said = "; ".join(f"{name.replace('_', ' ')}: {_value(value)}" for name, value in settings.items())
-    return automatic(asked, f"Fetches of URLs that the sources list, no links followed. {said}.",
+        return automatic(question, text, basis="release.json: about.download")
+    stated = "; ".join(f"{name.replace('_', ' ')}: {_value(value)}" for name, value in settings.items())
+    return automatic(question, f"Fetches of URLs that the sources list, no links followed. {stated}.",
                      basis="release.json: about.download")  # fmt: skip
 
 
@@ -260,7 +260,7 @@ def policy(facts: Facts) -> Answer:
     return automatic(
         "Selection and filtering",
         braced(text) + " It was fitted on {fitted} rows. {kept} rows kept of {rows}: every reason is in the table.",
-        fitted=facts.said("pool_size", file="cuts.json"),
+        fitted=facts.stated("pool_size", file="cuts.json"),
         kept=facts.number("kept"),
         rows=facts.number("rows"),
         tables=[facts.counted("reasons"), *tables],
@@ -298,11 +298,11 @@ def models(facts: Facts) -> Answer:
 def duplicates(facts: Facts) -> Answer:
     """Rows that are not kept since another one is there."""
     exact = facts.number("rows", "reasons", "reason = 'duplicate_sample_id'")
-    asked, text = "Duplicates", "{exact} rows with the id of an earlier one were dropped"
+    question, text = "Duplicates", "{exact} rows with the id of an earlier one were dropped"
     if not facts.was_made(NEAR_DUPLICATES):
-        return automatic(asked, f"{text}; near-duplicates were not looked for.", exact=exact)
+        return automatic(question, f"{text}; near-duplicates were not looked for.", exact=exact)
     near = facts.number("rows", "reasons", "reason <> 'duplicate_sample_id' and reason like '%duplicate%'")
-    return automatic(asked, f"{text}, {{near}} by cuts or reasons that name duplicates.", exact=exact, near=near)
+    return automatic(question, f"{text}, {{near}} by cuts or reasons that name duplicates.", exact=exact, near=near)
 
 
 def decontamination(facts: Facts) -> Answer:
@@ -312,8 +312,8 @@ def decontamination(facts: Facts) -> Answer:
     if not statements:
         return automatic("Decontamination", "Checked against no benchmark.", basis=basis)
     numbers = tuple(number for _, found in statements for number in found)
-    said = " ".join(f"{text[0].upper()}{text[1:]}" for text, _ in statements)
-    return Answer("Decontamination", said, "automatic", numbers=numbers, basis=basis)
+    stated = " ".join(f"{text[0].upper()}{text[1:]}" for text, _ in statements)
+    return Answer("Decontamination", stated, "automatic", numbers=numbers, basis=basis)
 
 
 def decontamination_statements(facts: Facts) -> list[tuple[str, tuple[Number, ...]]]:
@@ -323,7 +323,7 @@ def decontamination_statements(facts: Facts) -> list[tuple[str, tuple[Number, ..
 
 def _compared(facts: Facts, index: int, one: Mapping[str, Any]) -> tuple[str, tuple[Number, ...]]:
     is_near = f"benchmark = {text_sql(one['benchmark'])}"
-    numbers = {"items": facts.said("about", "decontamination", index, "items")}
+    numbers = {"items": facts.stated("about", "decontamination", index, "items")}
     is_recorded = facts.counts["decontamination"]["compared_by"].count() > 0
     if is_recorded:
         numbers |= {"found": facts.number("rows", "decontamination", is_near),

@@ -57,9 +57,10 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         grain="pool",
         inputs=(SAMPLES,),
         version="1",
-        description="One row per row that brings a sample which another shard brings already. A late shard gives way "
-        "to those "
-        "that were there before; `curate refit POOL` lets the first shard count again.",
+        description=(
+            "One row per row that brings a sample which another shard brings already. A late shard gives way to "
+            "those that were there before; `curate refit POOL` lets the first shard count again."
+        ),
         compute=_duplicates,
         shown=Shown(label="same sample again"),
     )
@@ -71,9 +72,10 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         grain="pool",
         inputs=(SAMPLES, *(f"filtered/{policy.name}" for policy in policies)),
         version="2",
-        description="Per policy: `<policy>.npy` (DataComp's sorted u8,u8 ids), `<policy>.parquet`, and "
-        "`<policy>.keys.tsv` "
-        "(tar and key of every kept sample, shard after shard, to train on the tars as they are).",
+        description=(
+            "Per policy: `<policy>.npy` (DataComp's sorted u8,u8 ids), `<policy>.parquet`, and `<policy>.keys.tsv` "
+            "(tar and key of every kept sample, shard after shard, to train on the tars as they are)."
+        ),
         compute=Folder(write_subsets),
         config=lambda ctx, shard: denied_rows(ctx),
         shown=Shown(

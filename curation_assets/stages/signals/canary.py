@@ -33,9 +33,10 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         grain="pool",
         inputs=tuple(sorted({student for method in methods for student in _students(ctx, method)})),
         version="1",
-        description="One row per method, build and canary sample: the frozen set scored by every build so far. A "
-        "build is the "
-        "method's version, settings and models; earlier builds are carried over.",
+        description=(
+            "One row per method, build and canary sample: the frozen set scored by every build so far. A build is "
+            "the method's version, settings and models; earlier builds are carried over."
+        ),
         compute=_scores,
         needs=Needs(roles=tuple(sorted({role for method in methods for role in _roles(method)})), core=True),
         config=lambda ctx, shard: {
@@ -49,9 +50,10 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         grain="pool",
         inputs=(CANARY,),
         version="1",
-        description="One row per method and statistic: build in force against reference build (PSI, KS, rank "
-        "correlation, keep "
-        "rate, length slope, share with a value), with bootstrap limits.",
+        description=(
+            "One row per method and statistic: build in force against reference build (PSI, KS, rank correlation, "
+            "keep rate, length slope, share with a value), with bootstrap limits."
+        ),
         compute=lambda ctx, shard: drift_table(
             ctx.store.read(CANARY), read_accepted(ctx.store), fraction=_fraction(ctx)
         ),

@@ -39,11 +39,12 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
             grain="pool",
             inputs=(SAMPLES, IMAGE_EMBEDDING),
             version="1",
-            description="One row per pair that samples are contrasted with (negCLIPLoss), drawn by hash of the "
-            "sample_id: its "
-            "draw, and the unit vectors of image and caption as float32 bytes. Frozen: samples that come later "
-            "change nothing until `curate refit POOL --fits`; drawn again without a sample that is taken "
-            "down.",
+            description=(
+                "One row per pair that samples are contrasted with (negCLIPLoss), drawn by hash of the sample_id: "
+                "its draw, and the unit vectors of image and caption as float32 bytes. Frozen: samples that come "
+                "later change nothing until `curate refit POOL --fits`; drawn again without a sample that is taken "
+                "down."
+            ),
             compute=_pairs,
             needs=Needs(roles=("image_text_encoder",)),
             config=lambda ctx, shard: {"pairs": SignalsOptions.of(ctx).contrast_pairs},
@@ -55,9 +56,10 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
             grain="pool",
             inputs=(),
             version="1",
-            description="One row per target image (option `reference_images`): its unit vector as float32 bytes, for "
-            "NormSim "
-            "and VAS.",
+            description=(
+                "One row per target image (option `reference_images`): its unit vector as float32 bytes, for "
+                "NormSim and VAS."
+            ),
             compute=_targets,
             needs=Needs(roles=("image_text_encoder",)),
             config=lambda ctx, shard: {

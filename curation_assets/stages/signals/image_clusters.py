@@ -34,9 +34,10 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
             grain="pool",
             inputs=(SAMPLES, IMAGE_EMBEDDING),
             version="1",
-            description="One row per cluster of the pool's images (k-means over embeddings, as DataComp has it): its "
-            "centroid, "
-            "how many images of the pool and how many reference images are nearest to it.",
+            description=(
+                "One row per cluster of the pool's images (k-means over embeddings, as DataComp has it): its "
+                "centroid, how many images of the pool and how many reference images are nearest to it."
+            ),
             compute=_clusters,
             needs=Needs(roles=("image_text_encoder", "language_identifier")),
             config=lambda ctx, shard: {

@@ -61,9 +61,10 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         grain="pool",
         inputs=(*teachers, LENGTH_STATISTICS),
         version="1",
-        description="One row per teacher, before and after: slope per unit of length and Spearman correlation with "
-        "caption "
-        "length, and a warning where similarity follows length so much that grouping may remove signal.",
+        description=(
+            "One row per teacher, before and after: slope per unit of length and Spearman correlation with caption "
+            "length, and a warning where similarity follows length so much that grouping may remove signal."
+        ),
         compute=_length_dependence,
         config=lambda ctx, shard: _options(ctx),
         shown=Shown(warning_column="warning"),

@@ -31,9 +31,10 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         grain="pool",
         inputs=(SAMPLES, DISTILLATION_SAMPLE) if own_captions else (),
         version="1",
-        description="The linear layer from CLIP's text feature into the frozen language model: safetensors and a "
-        "card. Trained "
-        "on the pool's captions outside the distillation sample, which the teacher then scores.",
+        description=(
+            "The linear layer from CLIP's text feature into the frozen language model: safetensors and a card. "
+            "Trained on the pool's captions outside the distillation sample, which the teacher then scores."
+        ),
         compute=Folder(_train),
         needs=Needs(core=True),
         config=_config,
