@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import itertools
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from graphlib import CycleError
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import polars as pl
 import sqlglot
@@ -23,6 +24,7 @@ from curation_assets.core.table_names import table_of
 from curation_assets.flow.graph import inputs_first
 from curation_assets.flow.scaled import ALL_SCALED, OTHER_COLUMNS, OUT_OF_STEP, recipe_view, scaled_views, signal_of
 from curation_assets.numeric.metrics.separation import KINDS
+from curation_assets.stores.parquet import scan_parquet
 
 if TYPE_CHECKING:
     import duckdb
@@ -33,6 +35,11 @@ WHOLE_POOL = "pool"  # statements over a whole pool (stores/pool_queries.py)
 DIALECT = "duckdb"
 #: Kind of test → least and most words after it.
 TESTS: dict[str, tuple[int, int]] = {"unique": (1, 8), "not_null": (1, 1), "range": (3, 3), "accepted_values": (2, 64)}
+
+
+#: Of a whole pool lazy: they lie on disk.
+Rows = TypeVar("Rows", pl.DataFrame, pl.LazyFrame)
+PART_ROWS = 100_000  # of a whole pool's result, in memory at once
 
 
 class SqlModelError(ValueError):
@@ -50,7 +57,7 @@ class SqlTest:
     def __str__(self) -> str:
         return " ".join((self.kind, *self.columns, *self.arguments))
 
-    def broken(self, frame: pl.DataFrame) -> pl.DataFrame:
+    def broken(self, frame: Rows) -> Rows:
         """The rows that break it."""
         column = pl.col(self.columns[0])
         if self.kind == "unique":
@@ -189,9 +196,7 @@ def run_model(
     """
     import duckdb
 
-    given, frame = with_defaults(model, parameters or {}), None
-    for name, sql in model.views.items():
-        connection.execute(_create_view(name, sql))
+    given, frame = _prepared(model, connection, parameters), None
     if in_step and model.scaled:
         connection.execute(_create_view(ALL_SCALED, recipe_view(model.scaled, in_step=True)))
         try:
@@ -201,21 +206,63 @@ def run_model(
                 raise
             connection.execute(_create_view(ALL_SCALED, model.views[ALL_SCALED]))
     frame = connection.sql(model.text, params=given).pl() if frame is None else frame
-    keys = next((test.columns for test in model.tests if test.kind == "unique"), None)
-    return frame if keys is None or _ascends(frame, keys) else frame.sort(keys)
+    keys = _keys(model)
+    return frame if _ascends(frame, keys) else frame.sort(keys)
+
+
+def run_on_disk(
+    model: SqlModel,
+    connection: "duckdb.DuckDBPyConnection",
+    folder: Path,
+    parameters: Mapping[str, float] | None = None,
+    *,
+    part_rows: int = PART_ROWS,
+) -> pl.LazyFrame:
+    """What `run_model` gives, of a whole pool: DuckDB sorts it, and each part that comes is a file in `folder`.
+
+    Raises SqlModelError as `with_defaults`.
+    """
+    given, keys = _prepared(model, connection, parameters), _keys(model)
+    order = "".join(f"{', ' if at else ' order by '}{key} nulls first" for at, key in enumerate(keys))
+    text = f"select * from (\n{model.text.rstrip().removesuffix(';')}\n){order}"
+    reader: Any = connection.sql(text, params=given).to_arrow_reader(part_rows)
+    paths: list[Path] = []
+    for part in itertools.chain([reader.schema.empty_table()], reader):
+        paths.append(folder / f"part-{len(paths):06d}.parquet")
+        cast(pl.DataFrame, pl.from_arrow(part)).write_parquet(paths[-1], compression="lz4")
+    return scan_parquet(paths)
+
+
+def _prepared(
+    model: SqlModel, connection: "duckdb.DuckDBPyConnection", parameters: Mapping[str, float] | None
+) -> dict[str, float]:
+    """The model's views are made; its parameters, with defaults."""
+    given = with_defaults(model, parameters or {})
+    for name, sql in model.views.items():
+        connection.execute(_create_view(name, sql))
+    return given
+
+
+def _keys(model: SqlModel) -> tuple[str, ...]:
+    """Columns by which its rows are sorted."""
+    return next((test.columns for test in model.tests if test.kind == "unique"), ())
 
 
 def _create_view(name: str, sql: str) -> str:
     return f"create or replace view {name} as\n{sql}"
 
 
-def _ascends(frame: pl.DataFrame, keys: Sequence[str]) -> bool:
-    """Whether each row is above the one before by `keys`: then they are sorted and no two are alike."""
+def _ascends(frame: pl.DataFrame | pl.LazyFrame, keys: Sequence[str]) -> bool:
+    """Whether each row is above the one before by `keys`: then they are sorted and no two are alike. Without keys any
+    order will do.
+    """
+    if not keys:
+        return True
     above = pl.lit(False)
     for key in reversed(keys):
         now, before = pl.col(key), pl.col(key).shift(1)
         above = (now > before) | ((now == before) & above)
-    return bool(frame.select(above.slice(1).fill_null(False).all()).item())
+    return bool(frame.lazy().select(above.slice(1).fill_null(False).all()).collect().item())
 
 
 def with_defaults(model: SqlModel, given: Mapping[str, float]) -> dict[str, float]:
@@ -228,13 +275,13 @@ def with_defaults(model: SqlModel, given: Mapping[str, float]) -> dict[str, floa
     return {**model.parameters, **{name: float(value) for name, value in given.items()}}
 
 
-def broken_tests(model: SqlModel, frame: pl.DataFrame) -> list[str]:
+def broken_tests(model: SqlModel, frame: Rows) -> list[str]:
     """A sentence per test of the model's header that its table breaks, in order of the header."""
     sentences = []
     for test in model.tests:
-        absent = sorted(set(test.columns) - set(frame.columns))
-        _require(not absent, f"{model.key}: test {test} names {absent}; the table has {frame.columns}")
-        if rows := (broken := test.broken(frame)).height:
+        absent, columns = sorted(set(test.columns) - set(schema := frame.collect_schema())), list(schema)
+        _require(not absent, f"{model.key}: test {test} names {absent}; the table has {columns}")
+        if rows := (broken := test.broken(frame).lazy().collect()).height:
             sentences.append(f"{model.key}: {test} is broken by {rows} rows, such as {broken.row(0, named=True)}")
     return sentences
 

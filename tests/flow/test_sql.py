@@ -21,9 +21,11 @@ from curation_assets.flow.sql import (
     load_models,
     parse_model,
     run_model,
+    run_on_disk,
     with_defaults,
 )
 from curation_assets.sources.declaration import add_world_pool
+from curation_assets.stores.content_hash import frame_sha256
 from tests.support.sql_tables import connection_of, samples, signal
 
 MODELS = load_models()
@@ -327,6 +329,45 @@ def test_rows_are_sorted_and_repeats_found_in_any_order(
     assert len(broken_tests(model, there)) == (repeats > 0)
     found = run_model(model, connection_of({"signals.icc": there.with_columns(value=pl.lit(0.5))}))
     assert found.equals(there.sort(there.columns))
+
+
+WHOLE = """-- Grain: one row per row of the table.
+-- test: unique shard source_row
+-- test: not_null total
+-- test: range value 0 1
+-- parameter: least .5
+with counted as (
+    select shard, source_row, value, list_value(sample_id, reason) as words,
+    struct_pack(place := source_row, has_reason := reason is not null) as whereabouts,
+    sum(source_row) over () as total, count(*) over (partition by reason) as alike, value > $least as is_high
+    from signals.icc
+), final as (select * from counted)
+select * from final;
+"""
+
+
+@pytest.mark.parametrize("rows", [0, 1, 250])
+def test_rows_of_a_whole_pool_come_part_by_part_and_are_the_same_table(rows: int, tmp_path: Path) -> None:
+    """Types and content hash are those of one frame; a row that breaks a test is found in whichever part it is."""
+    model = model_of(WHOLE)
+    there = signal([*(at / 250 for at in range(rows)), None], [*[None] * rows, "no_image"])[: rows and rows + 1]
+    shards = pl.Series("shard", [f"scenes-{at % 3:06d}" for at in range(there.height)], dtype=pl.String)
+    connection = connection_of({"signals.icc": there.with_columns(shards)})
+    frame = run_model(model, connection, {"least": 0.25})
+    lazy = run_on_disk(model, connection, tmp_path, {"least": 0.25}, part_rows=100)
+    assert lazy.collect().equals(frame)
+    assert frame_sha256(lazy) == frame_sha256(frame)
+    assert [path.name for path in sorted(tmp_path.iterdir())][1:] == [
+        f"part-{at:06d}.parquet" for at in range(1, 1 + -(-there.height // 100))
+    ]
+    assert broken_tests(model, lazy) == broken_tests(model, frame) == []
+    bad = [
+        frame.with_columns(source_row=frame["source_row"] % 100),
+        frame.with_columns(pl.when(pl.col("source_row") == 7).then(2.0).otherwise("value").alias("value")),
+    ]
+    found = [broken_tests(model, one) for one in bad]
+    assert [broken_tests(model, one.lazy()) for one in bad] == found
+    assert any(found) == (rows > 7)
 
 
 def test_header_tests_find_the_rows_that_break_them() -> None:

@@ -23,6 +23,8 @@ from curation_assets.numeric.conceptual_captions.overlap import overlapping_word
 from curation_assets.numeric.conceptual_captions.transformation import Meaning, plural_of, transform
 from curation_assets.numeric.dependency import Token
 from curation_assets.sources.declaration import add_pool
+from curation_assets.stores.catalog import open_pool
+from curation_assets.stores.content_hash import frame_sha256
 from curation_assets.world.pool import plant_pool, render
 from tests.support.sql_tables import connection_of, samples, signal
 from tests.support.tiny_wordnet import write_wordnet
@@ -254,6 +256,12 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> PoolContext:
 
 def test_funnel_counts_every_candidate_once(pool: PoolContext) -> None:
     run_with_upstream(pool, "fused/conceptual_captions")
+    with open_pool(pool.store) as connection:  # one frame, of a pool that is small
+        frame = run_model(load_models()["fused.conceptual_captions"], connection)
+    manifest = pool.store.manifest("fused/conceptual_captions")
+    assert manifest is not None
+    assert manifest.content_sha256 == frame_sha256(frame)
+    assert not pool.store.unfinished_path("fused/conceptual_captions").exists()
     counted = funnel(pool)
     left = pool.store.read("raw/samples", "texts-000000").filter(pl.col("status") == "kept").height
     for stage in ("image", "text", "overlap", "transform", "concept_count"):

@@ -13,11 +13,13 @@ from curation_assets.core.validation import check_known
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import fitted_recipes, recipe_models, sql_recipes
 from curation_assets.flow.options import FlowOptions
-from curation_assets.flow.sql import SqlModel, broken_tests, run_model, with_defaults
+from curation_assets.flow.sql import Rows, SqlModel, broken_tests, run_model, run_on_disk, with_defaults
 from curation_assets.flow.table import Fit, Shown, Table, Together
 from curation_assets.selection.fitted import load_recipes
+from curation_assets.stores.atomic import remove_path
 from curation_assets.stores.catalog import open_pool
 from curation_assets.stores.columns import by_shard
+from curation_assets.stores.pool_queries import open_whole_pool
 
 RANGE = "_range"
 
@@ -79,19 +81,27 @@ def _are_counts_equal(ctx: PoolContext, inputs: Sequence[str], shards: Sequence[
 def _model_table(model: SqlModel) -> Table:
     inputs = tuple(table_of(reference) for reference in model.references)
 
-    def run(ctx: PoolContext, shards: Sequence[str] | None) -> pl.DataFrame:
-        with open_pool(ctx.store, inputs, shards=shards, threads=1 if shards else None) as connection:
+    def run(ctx: PoolContext, shards: Sequence[str]) -> pl.DataFrame:
+        with open_pool(ctx.store, inputs, shards=shards, threads=1) as connection:
             # the files of every table are read in the order of `shards`, by one thread: equal counts line them up
-            in_step = shards is not None and _are_counts_equal(ctx, inputs, shards)
+            in_step = _are_counts_equal(ctx, inputs, shards)
             return run_model(model, connection, recipe_parameters(ctx, model), in_step=in_step)
 
-    def checked(frame: pl.DataFrame) -> pl.DataFrame:
+    def checked(frame: Rows) -> Rows:
         if broken := broken_tests(model, frame):
             raise SqlTestFailedError(f"{model.path}: " + "; ".join(broken))
         return frame
 
     def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
-        return checked(run(ctx, None if shard is None else [shard]))
+        assert shard is not None, f"{model.key} is computed per shard"
+        return checked(run(ctx, [shard]))
+
+    def compute_pool(ctx: PoolContext, shard: str | None) -> pl.LazyFrame:
+        scratch = ctx.store.unfinished_path(table_of(model.key))  # goes when the table is written
+        remove_path(scratch)
+        scratch.mkdir(parents=True)
+        with open_whole_pool(ctx.store, inputs) as connection:
+            return checked(run_on_disk(model, connection, scratch, recipe_parameters(ctx, model)))
 
     def compute_shards(ctx: PoolContext, shards: Sequence[str]) -> dict[str, pl.DataFrame]:
         frame = run(ctx, shards)
@@ -105,7 +115,7 @@ def _model_table(model: SqlModel) -> Table:
         inputs=inputs,
         version=model.code_version,
         description=f"{model.grain}\n\n```sql\n{model.script}\n```",
-        compute=Together(compute, compute_shards) if model.is_per_shard else compute,
+        compute=Together(compute, compute_shards) if model.is_per_shard else compute_pool,
         config=(lambda ctx, shard: recipe_parameters(ctx, model)) if model.parameters else None,
         continues=SAMPLES,
         shown=Shown(kinds=("duckdb", "sql"), column_lineage=model.column_lineage),
