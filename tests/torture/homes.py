@@ -439,21 +439,21 @@ class Prepared:
         return list(self._call("tests.torture.canary:certificates"))
 
     @functools.cached_property
-    def undisturbed(self) -> dict[str, "Undisturbed"]:
-        """Command → what it does where nobody kills it. After `run` the state is kept as 'finished'."""
+    def undisturbed(self) -> dict[tuple[str, str], "Undisturbed"]:
+        """(command, state) → what it does to that state where nobody kills it."""
         return {}
 
     def straight(self, name: str, state: str, keep: str | None = None) -> "Undisturbed":
         """What a command does to a state where nobody kills it; once."""
-        if name not in self.undisturbed:
+        if (name, state) not in self.undisturbed:
             self.restore(state)
             ended, _ = self.begin(name, event=0)
             assert ended.status == 0, f"{name}, undisturbed, ended with {ended.status}:\n{ended.log}"
             if keep is not None:
                 self.save(keep)
             facts = self.facts()
-            self.undisturbed[name] = Undisturbed(ended, facts)
-        return self.undisturbed[name]
+            self.undisturbed[name, state] = Undisturbed(ended, facts)
+        return self.undisturbed[name, state]
 
 
 class Links(ThreadingHTTPServer):

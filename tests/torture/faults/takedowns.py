@@ -4,7 +4,7 @@ The canary is the sample on which each cut fell; of every other one values and v
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from curation_assets.operations.takedown import pending_path
@@ -26,14 +26,14 @@ def denied(home: Prepared) -> Undisturbed:
         assert not unknown, f"before its takedown the search does not find {sorted(unknown)}: it would show nothing"
         home.deny_canary()
         home.save("denied")
-    return home.straight("take_down", "denied")
+    return home.straight("take_down", "denied", "taken_down")
 
 
 def attempt(folder: Path, rng: random.Random, outcome: Outcome) -> None:
     """Kill at every STRIDE-th point, in a process that goes on each time; search after the last."""
     home = prepared(TARS)
-    undisturbed = denied(home)
-    points = undisturbed.points[outcome.number % STRIDE :: STRIDE]
+    undisturbed = {"take_down": denied(home), "run": home.straight("run", "taken_down")}
+    points = undisturbed["take_down"].points[outcome.number % STRIDE :: STRIDE]
     if outcome.is_quick:
         points = sorted(rng.sample(points, QUICK_POINTS), key=points.index)
     missed = kill_at(home, points, rng, outcome, undisturbed)
@@ -43,9 +43,12 @@ def attempt(folder: Path, rng: random.Random, outcome: Outcome) -> None:
 
 
 def kill_at(
-    home: Prepared, points: Sequence[str], rng: random.Random, outcome: Outcome, undisturbed: Undisturbed
+    home: Prepared, points: Sequence[str], rng: random.Random, outcome: Outcome, undisturbed: Mapping[str, Undisturbed]
 ) -> list[str]:
-    """Kill, go on by `takedown apply` or by `run`, compare and search. Returns the points that did not come up."""
+    """Kill, go on by `takedown apply` or by `run`, compare and search. Returns the points that did not come up.
+
+    `undisturbed`: command that ends it → what the home must be then; `run` also makes again what reads given values.
+    """
     home.restore("denied")
     before = home.neighbours()
     waiting, hit, command = list(points), list[str](), "take_down"
@@ -59,7 +62,7 @@ def kill_at(
         command = rng.choice(["take_down", "run"]) if pending_path(home.home, TARS).is_file() else "take_down"
     outcome.tries += max(0, len(hit) - 1)
     outcome.faults_reached += len(hit)
-    check_end(home, ended.status, ended.is_late, ended.log, hit, outcome, undisturbed)
+    check_end(home, ended.status, ended.is_late, ended.log, hit, outcome, undisturbed[command])
     left, certificates = home.traces(), home.certificates()
     after = f"after kills {' | '.join(hit)}, finished by {command}"
     now = home.neighbours()
