@@ -12,6 +12,8 @@ import argparse
 import hashlib
 import json
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +27,13 @@ from curation_assets.flow.graph import tables_of
 from curation_assets.flow.run_table import run_with_upstream
 from curation_assets.selection.cut import cut_of_frame
 from curation_assets.sources.declaration import add_pool
+from curation_assets.sources.download.download import DownloadSettings
+from tests.support.lineage_pools import jpeg
 
 COLUMNS = ["sample_id", "shard", "source_row", "decided_by", "value", "threshold", "margin", "verdict", "reason"]
 NOUNS = ["dog", "kite", "city", "goose", "crowd"]
 ROWS, LATE_ROWS, SHARD_ROWS = 400, 130, 70
+LINKS, LATE_LINKS, SHARD_LINKS = 60, 25, 30
 
 RECIPES = {
     "half": "kind: mix\nshares: {web: 0.5, books: 0.5}\nsamples: 300\nrank_by: signals.clip_score",
@@ -59,6 +64,7 @@ def table(first: int, n: int) -> pl.DataFrame:
             "caption": [
                 None if one % 37 == 36 else f"a {NOUNS[one % 5]} near a {NOUNS[one % 7 % 5]} no {one}" for one in again
             ],
+            "url": [f"http://images.example/{one}.jpg" for one in again],
             "source": np.where(number % 17 == 0, "books", np.where(number % 3 == 0, "news", "web")),
             "licence": [("CC BY 4.0", "CC0-1.0", "all rights", None)[one % 4] for one in number],
             "clip": [round(float(one.uniform()), 2) for one in rng],
@@ -70,27 +76,62 @@ def table(first: int, n: int) -> pl.DataFrame:
 
 
 def make(folder: Path) -> dict[str, Any]:
-    """Make a pool, then let shards come late, by its frozen cuts; the digest of both."""
+    """Make a pool of captions and one of links, some of them dead; then let shards come late, by their frozen cuts. The
+    digests of all."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Pictures)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    connect_to = {"images.example": f"127.0.0.1:{server.server_port}"}
+    no_wait = {"retries": 0, "max_wait_seconds": 0, "domain_requests_per_second": None, "connect_to": connect_to}
+    try:
+        captions = _make(folder / "rows", "rows", (ROWS, LATE_ROWS, SHARD_ROWS))
+        links = _make(folder / "links", "links", (LINKS, LATE_LINKS, SHARD_LINKS), download=DownloadSettings(**no_wait))
+    finally:
+        server.shutdown()
+    return captions | {f"links {name}": found for name, found in links.items()}
+
+
+def _make(folder: Path, pool: str, sizes: tuple[int, int, int], **declared: Any) -> dict[str, Any]:
     settings = load_settings(folder / "home", "embedded")
     tables = folder / "tables"
     tables.mkdir(parents=True)
-    table(0, ROWS).write_parquet(tables / "0.parquet")
+    first, late, shard_size = sizes
+    without = ["url"] if pool == "rows" else []
+    table(0, first).drop(without).write_parquet(tables / "0.parquet")
     given = {"clip_score": "clip", "icc": "icc", "english": "words", "sieve": "sieve"}
-    options = {"given_signals": given, "distil": False, "downstream": False}
-    add_pool(settings, "rows", tables, options=options, shard_size=SHARD_ROWS)
-    own = settings.pools_root / "rows"
+    options = {"given_signals": given, "distil": False, "downstream": False, "image_domain": "other"}
+    add_pool(settings, pool, tables, options=options, shard_size=shard_size, **declared)
+    own = settings.pools_root / pool
     (own / "recipes").mkdir(parents=True)
     for name, text in RECIPES.items():
         (own / "recipes" / f"{name}.yaml").write_text(f"name: {name}\n{text}\n")
     for name, text in POLICIES.items():
         (own / f"{name}.yaml").write_text(f"name: {name}\n{text}\n")
-    found = {"first": digest(_run(folder / "home"), POLICIES)}
-    table(ROWS, LATE_ROWS).write_parquet(tables / "1.parquet")
-    return found | {"late": digest(_run(folder / "home"), POLICIES)}
+    found = {"first": digest(_run(folder / "home", pool), POLICIES)}
+    table(first, late).drop(without).write_parquet(tables / "1.parquet")
+    return found | {"late": digest(_run(folder / "home", pool), POLICIES)}
 
 
-def _run(home: Path) -> PoolContext:
-    ctx = PoolContext.open(load_settings(home, "embedded"), "rows")
+class _Pictures(BaseHTTPRequestHandler):
+    """A picture per number; of some the server has none, fails, cuts it short or allows no training."""
+
+    def do_GET(self) -> None:
+        number = int(self.path.strip("/").removesuffix(".jpg") or 0) if self.path != "/robots.txt" else 1
+        body = jpeg(number)
+        status = {1: 404, 4: 500, 7: 503}.get(number % 9, 200)
+        body = body[: len(body) // 2] if number % 9 == 5 else b"no picture" if number % 9 == 8 else body
+        self.send_response(status)
+        if number % 10 == 6:
+            self.send_header("X-Robots-Tag", "noai")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *arguments: Any) -> None:
+        pass
+
+
+def _run(home: Path, pool: str) -> PoolContext:
+    ctx = PoolContext.open(load_settings(home, "embedded"), pool)
     run_with_upstream(ctx, *[name for name in tables_of(ctx) if name.startswith("filtered/")])
     return ctx
 
