@@ -34,6 +34,7 @@ from curation_assets.engines import (
     resolve_address,
 )
 from curation_assets.engines.efficientnet import BACKBONES
+from curation_assets.engines.image_text_encoder import PHOTO_PAIR
 from curation_assets.numeric.identity import sample_id_of, unit_interval_of
 from curation_assets.stores.atomic import replacing
 from curation_assets.stores.file_hash import PACKED, file_sha256, unpacked_sha256
@@ -292,7 +293,7 @@ def run(given: argparse.Namespace) -> None:
         print(f"cross-validated: {measured}")
     tensors = _fit(pairs, classes, recipe, given.seed, _some(more), "all photos", progress)
     card = {
-        "kind": photo_pair.KIND,
+        "kind": PHOTO_PAIR,
         "backbones": list(BACKBONES),
         "sentence_encoder": SENTENCE_ENCODER,
         "sentence_encoder_sha256": encoder.identity.weights_sha256,
@@ -303,7 +304,7 @@ def run(given: argparse.Namespace) -> None:
         "further_captions": len(more),
         "cross_validated": measured,
     }
-    folder = given.out / photo_pair.KIND
+    folder = given.out / PHOTO_PAIR
     save_heads(folder, tensors, card)
     _record(given, work, card, clock)
     print(f"{folder}: {clock.seconds():.0f} CPU-seconds; in a profile image_text_encoder: path:{folder}")
@@ -335,7 +336,7 @@ def _record(given: argparse.Namespace, work: Path, card: Mapping[str, Any], cloc
     if (given.out / "manifest.json").is_file():
         setup = Setup(given.out, work, threads=given.threads, seed=given.seed)
         facts = {name: card[name] for name in ("recipe", "seed", "photos", "captions", "further_captions")}
-        record(setup, photo_pair.KIND, {**facts, "cpu_seconds": clock.seconds()}, card["cross_validated"])
+        record(setup, PHOTO_PAIR, {**facts, "cpu_seconds": clock.seconds()}, card["cross_validated"])
         manifest.run(setup)
 
 

@@ -29,7 +29,7 @@ from tqdm import tqdm
 
 from curation_assets.core.settings import Profile, load_profile
 from curation_assets.engines import load_engine, resolve_address
-from curation_assets.engines.mlp import build_mlp
+from curation_assets.engines.networks import build_mlp
 from curation_assets.engines.sentence_layers import load_layers
 from curation_assets.numeric.agreement import agreement, agreement_difference, correlations
 from curation_assets.numeric.fusion import FusionWeights, fit_logistic_fusion, fuse

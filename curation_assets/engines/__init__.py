@@ -6,7 +6,7 @@ Model libraries are imported when an engine is loaded, never when this package i
 import importlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,23 @@ class EngineRequest:
     batch_size: int
     device: str  # 'cpu' or 'cuda'
     identity: ModelIdentity
+
+    def for_companion(
+        self, role: str, sha256: str | None = None, settings: Mapping[str, Any] | None = None
+    ) -> "EngineRequest":
+        """What loads the companion of that name, which fills the role of that name.
+
+        `sha256`: of the weights that it must have. Raises ValueError where it has others.
+        """
+        address = self.companions[role]
+        identity = identity_of(role, address, {})
+        if sha256 not in (None, identity.weights_sha256):
+            raise ValueError(
+                f"{self.address.text}: fitted on {address.text} with weights {str(sha256)[:12]}, "
+                f"got {identity.weights_sha256[:12]}; bring those weights back, or train or install "
+                "this model again"
+            )
+        return replace(self, role=role, address=address, companions={}, settings=settings or {}, identity=identity)
 
 
 _loaded: dict[tuple[Any, ...], Engine] = {}

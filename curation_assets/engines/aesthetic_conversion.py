@@ -15,8 +15,8 @@ import torch
 from safetensors.torch import save_file
 
 from curation_assets.engines.addresses import resolve_address
+from curation_assets.engines.aesthetic_head import ENCODER, ENCODER_SHA256
 from curation_assets.engines.identities import identity_of
-from curation_assets.engines.needs.aesthetic_head import ENCODER, ENCODER_SHA256
 from curation_assets.stores.file_hash import file_sha256
 
 #: Places of version 2's linear layers in its Sequential; between them is dropout. With activations they would be

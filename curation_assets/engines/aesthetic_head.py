@@ -1,6 +1,6 @@
 """The role aesthetic_head: one linear layer on the unit embedding of a CLIP's image tower (LAION aesthetics)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,9 +9,32 @@ from safetensors.numpy import load_file
 
 from curation_assets.core.roles import ImageTextEncoder, ModelIdentity
 from curation_assets.engines import EngineRequest, image_text_encoder
-from curation_assets.engines.addresses import local_folder
-from curation_assets.engines.identities import identity_of
-from curation_assets.engines.needs.aesthetic_head import CONVERSION, ENCODER, ENCODER_SHA256, head_config
+from curation_assets.engines.addresses import ModelAddress, local_folder
+from curation_assets.engines.needs import Companions, Resolve, RoleNeeds, card_of
+
+#: What config.json of a head has: address of the encoder, and the sha256 of its files when the head was converted.
+ENCODER, ENCODER_SHA256 = "image_text_encoder", "image_text_encoder_sha256"
+CONVERSION = "python -m curation_assets.engines.aesthetic_conversion HEAD.pth FOLDER --encoder ADDRESS"
+
+
+def head_config(address: ModelAddress) -> dict[str, str]:
+    """config.json of a head. Raises ValueError where it, or one of its two entries, is missing."""
+    config = card_of(address, "config.json")
+    missing = [name for name in (ENCODER, ENCODER_SHA256) if name not in config]
+    if missing:
+        raise ValueError(
+            f"{address.text} is no aesthetic head: its config.json lacks {missing}. "
+            f"Convert a published one: {CONVERSION}"
+        )
+    return config
+
+
+def companions(address: ModelAddress, settings: Mapping[str, Any], resolve: Resolve) -> Companions:
+    """`image_text_encoder`, as config.json names it."""
+    return {ENCODER: resolve(head_config(address)[ENCODER])}
+
+
+NEEDS = RoleNeeds(companions=companions)
 
 
 class LinearHead:
@@ -45,19 +68,10 @@ def load(request: EngineRequest) -> LinearHead:
 
     Raises ValueError for another folder, for other files of the encoder, and for a head of another width.
     """
-    config = head_config(request.address)
-    address = request.companions[ENCODER]
-    found = identity_of(ENCODER, address, {})
-    if found.weights_sha256 != config[ENCODER_SHA256]:
-        raise ValueError(
-            f"{request.address.text} belongs to {address.text} with sha256 {config[ENCODER_SHA256][:12]}…, and that "
-            f"address now has {found.weights_sha256[:12]}…: scores of another encoder mean nothing. Bring the old "
-            f"files back, name the commit in the address, or convert the head again: {CONVERSION}"
-        )
+    companion = request.for_companion(ENCODER, head_config(request.address)[ENCODER_SHA256])
     tensors = load_file(local_folder(request.address) / "model.safetensors")
     if set(tensors) != {"weight", "bias"} or tensors["bias"].size != 1:
         shapes = {name: tensor.shape for name, tensor in sorted(tensors.items())}
         raise ValueError(f"{request.address.text}: expected weight (D,) or (1, D) and one bias, got {shapes}")
-    companion: Any = EngineRequest(ENCODER, address, {}, {}, request.batch_size, request.device, found)
     weight = tensors["weight"].reshape(-1)
     return LinearHead(request.identity, image_text_encoder.load(companion), weight, float(tensors["bias"].reshape(())))

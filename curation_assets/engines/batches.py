@@ -1,4 +1,6 @@
-"""Batches: small helpers that every engine shares. Nothing here knows a model."""
+"""Batches: small helpers that every engine shares. Nothing here knows a model; torch is imported when it is used."""
+
+from __future__ import annotations
 
 import contextlib
 import logging
@@ -7,14 +9,31 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-import torch
 from PIL import Image
 
+if TYPE_CHECKING:
+    import torch
+
 Item = TypeVar("Item")
+Given = ParamSpec("Given")
 
 logger = logging.getLogger(__name__)
+
+
+def without_gradients(function: Callable[Given, Item]) -> Callable[Given, Item]:
+    """`function` in torch's inference mode, which is one of each thread."""
+
+    @wraps(function)
+    def run(*args: Given.args, **kwargs: Given.kwargs) -> Item:
+        import torch
+
+        with torch.inference_mode():
+            return function(*args, **kwargs)
+
+    return run
 
 
 def chunks(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
@@ -73,6 +92,8 @@ def run_by_length(texts: Sequence[str], batch_size: int, encode: Callable[[list[
 
     `encode`: list of n texts → (n, ...) tensor. An empty input is refused by the caller.
     """
+    import torch
+
     distinct, inverse = unique_texts(texts)
     batches = list(batches_by_length(distinct, batch_size))
     order = [position for batch in batches for position in batch]
@@ -92,6 +113,8 @@ def batches_side_by_side(device: str) -> Iterator[Callable[..., Iterable[Any]]]:
     """A `map`. On a CPU as many calls at a time as torch has threads, each with one thread: how many threads share a
     multiplication would change the last bits of its result.
     """
+    import torch
+
     threads = torch.get_num_threads()
     if torch.device(device).type != "cpu" or threads == 1:
         yield map
@@ -116,6 +139,8 @@ def pixel_batches(
     Beside a card threads prepare the next batches while it computes: one core prepares fewer images than a card reads.
     Pillow resizes outside Python's lock.
     """
+    import torch
+
     batches = chunks(images, batch_size)
 
     def prepared(image: Image.Image) -> torch.Tensor:
@@ -147,14 +172,16 @@ def run_unpadded(
 
     `encode`: ids (B, T) on `device`, all of real tokens → (B, ...) tensor. An empty input is refused by the caller.
     """
+    import torch
+
     distinct, inverse = unique_texts(texts)
     encoded: list[torch.Tensor] = []
     order: list[int] = []
     start = 0
 
-    def encode_without_gradients(ids: list[list[int]]) -> torch.Tensor:
-        with torch.inference_mode():  # a mode of each thread
-            return encode(torch.tensor(ids, device=device))
+    @without_gradients
+    def encode_ids(ids: list[list[int]]) -> torch.Tensor:
+        return encode(torch.tensor(ids, device=device))
 
     with batches_side_by_side(device) as map_batches:
         for part in chunks(distinct, TEXTS_AT_ONCE):
@@ -162,7 +189,7 @@ def run_unpadded(
             lengths = [len(ids) for ids in tokens]
             batches = list(batches_of_equal_length(lengths, batch_size, TOKENS_AT_ONCE[torch.device(device).type]))
             of_batches = ([tokens[position] for position in batch] for batch in batches)
-            encoded += map_batches(encode_without_gradients, of_batches)
+            encoded += map_batches(encode_ids, of_batches)
             order += [start + position for batch in batches for position in batch]
             start += len(part)
     back = torch.empty(len(order), dtype=torch.long)
@@ -171,7 +198,7 @@ def run_unpadded(
 
 
 #: The setting `precision` of a role; "auto" is what `autocast` and `weights_dtype` take on a device by themselves.
-PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+PRECISIONS = ("float32", "bfloat16", "float16")
 
 
 def requested_precision(settings: Mapping[str, Any]) -> torch.dtype | None:
@@ -179,20 +206,24 @@ def requested_precision(settings: Mapping[str, Any]) -> torch.dtype | None:
 
     Raises ValueError for another word.
     """
+    import torch
+
     name = settings.get("precision", "auto")
     if name != "auto" and name not in PRECISIONS:
         raise ValueError(f"precision must be auto or one of {', '.join(PRECISIONS)}, got {name!r}")
-    return PRECISIONS.get(name)
+    return None if name == "auto" else getattr(torch, name)
 
 
 #: What a processor must be able to do to multiply faster in a precision than in float32 (torch.cpu.get_capabilities).
-_MULTIPLIES_IN = {torch.bfloat16: ("avx512_bf16", "amx_bf16", "bf16"), torch.float16: ("avx512_fp16", "amx_fp16")}
+_MULTIPLIES_IN = {"bfloat16": ("avx512_bf16", "amx_bf16", "bf16"), "float16": ("avx512_fp16", "amx_fp16")}
 
 
 def weights_precision(device: str, settings: Mapping[str, Any]) -> torch.dtype | None:
     """`requested_precision` of an encoder whose weights are held in it; logs where this processor gains nothing."""
+    import torch
+
     precision = requested_precision(settings)
-    capabilities = _MULTIPLIES_IN.get(precision) if precision is not None and device == "cpu" else None
+    capabilities = _MULTIPLIES_IN.get(settings.get("precision", "auto")) if device == "cpu" else None
     if capabilities and not any(torch.cpu.get_capabilities().get(name, False) for name in capabilities):
         logger.warning(
             "precision %s: this processor has no instructions for it (%s); float32 is faster here and more exact",
@@ -203,6 +234,8 @@ def weights_precision(device: str, settings: Mapping[str, Any]) -> torch.dtype |
 
 def autocast(device: str, precision: torch.dtype | None = None) -> contextlib.AbstractContextManager[object]:
     """Mixed precision around weights in fp32. None: fp32 on CPU (bit-stable), bf16 or fp16 on CUDA."""
+    import torch
+
     if precision is None and device != "cpu":
         precision = torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
     if precision in (None, torch.float32):
@@ -214,6 +247,8 @@ def weights_dtype(device: str, settings: Mapping[str, Any]) -> torch.dtype:
     """Precision in which a large generative model is held: the role's setting `precision`, else fp32 on CPU and fp16
     on CUDA as the papers' scripts do.
     """
+    import torch
+
     return requested_precision(settings) or (torch.float32 if device == "cpu" else torch.float16)
 
 

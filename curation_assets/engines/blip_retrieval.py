@@ -1,6 +1,5 @@
 """BLIP's retrieval model: contrastive vectors (ITC), and one vector of an image and a caption together."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,12 +13,6 @@ from curation_assets.core.roles import ModelIdentity
 from curation_assets.engines.batches import autocast, chunks, quiet_loading, run_by_length
 
 MAX_TOKENS = 64  # ImageReward cuts at 35, which loses the detail of long captions (formulas.md §9.3)
-
-
-def is_blip_retrieval(folder: Path) -> bool:
-    """Whether a folder holds a BlipForImageTextRetrieval, by its config.json."""
-    path = folder / "config.json"
-    return path.is_file() and "BlipForImageTextRetrieval" in (json.loads(path.read_text()).get("architectures") or ())
 
 
 class BlipRetrieval:

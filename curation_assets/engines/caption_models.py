@@ -1,14 +1,15 @@
 """Models that write captions of images: VisionEncoderDecoder, BLIP and BLIP-2 with one interface.
 
-The roles captioner (nucleus sampling) and beam_captioner (beam search) decode with what is here.
+The roles captioner (nucleus sampling) and beam_captioner (beam search) are what decodes with them.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from PIL import Image
 from transformers import (
@@ -21,9 +22,12 @@ from transformers import (
 )
 from transformers.modeling_outputs import BaseModelOutput
 
+from curation_assets.core.roles import ModelIdentity
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import local_folder
-from curation_assets.engines.batches import quiet_loading, weights_dtype
+from curation_assets.engines.batches import batches_side_by_side, chunks, quiet_loading, weights_dtype
+from curation_assets.engines.generation import BeamSearch, NucleusSampling, prompts_at_once
+from curation_assets.engines.nucleus import row_uniforms
 
 #: (B,) RGB images → (B, 3, H, W) as the model wants them.
 ImageTransform = Callable[[list[Image.Image]], torch.Tensor]
@@ -137,6 +141,94 @@ class LoadedCaptionModel:
         decoded = self.tokenizer.batch_decode(sequences, skip_special_tokens=True)
         # OPT ends a caption with a newline, which is no special token
         return [text.strip().split("\n")[0].strip() for text in decoded]
+
+
+@dataclass(eq=False, repr=False)
+class SamplingCaptioner:
+    """Several captions per image, sampled."""
+
+    identity: ModelIdentity
+    loaded: LoadedCaptionModel
+    settings: Mapping[str, Any]
+    batch_size: int
+
+    def sample_captions(self, images: Sequence[Image.Image], seeds: Sequence[int], count: int) -> list[list[str]]:
+        """Nucleus sampling (SIEVE §3; formulas.md §2.2): N lists of `count` captions.
+
+        Caption j of image i depends on images[i], seeds[i] and j only (on CUDA up to rounding of fp16).
+        Raises ValueError when there is not one seed per image, or for count below 1.
+        """
+        if len(images) != len(seeds):
+            raise ValueError(f"expected one seed per image, got {len(images)} images and {len(seeds)} seeds")
+        if count < 1:
+            raise ValueError(f"count must be at least 1, got {count}")
+        if not images:
+            return []
+        uniforms = row_uniforms(seeds, count, int(self.settings.get("max_new_tokens", 20)))  # (N * count, steps)
+        size = min(self.batch_size, prompts_at_once(len(images), count, self.loaded.device))
+        with batches_side_by_side(self.loaded.device) as map_batches:
+            of_batches = (uniforms[start * count : (start + size) * count] for start in range(0, len(images), size))
+            sequences = list(map_batches(self._sample, chunks(images, size), of_batches))
+        rows = [text for batch in sequences for text in self.loaded.text(batch)]
+        return [rows[i * count : (i + 1) * count] for i in range(len(images))]
+
+    @torch.inference_mode()  # a mode of each thread
+    def _sample(self, images: Sequence[Image.Image], uniforms: np.ndarray) -> torch.Tensor:
+        """(B,) images, (B * count, steps) random numbers → (B * count, L) token ids."""
+        settings = self.settings
+        sampling = NucleusSampling(
+            uniforms,
+            count=len(uniforms) // len(images),
+            temperature=float(settings.get("temperature", 1.0)),
+            top_k=int(settings.get("top_k", 50)),
+            top_p=float(settings.get("top_p", 0.9)),
+        )
+        return self.loaded.model.decode(
+            self.loaded.encode(images),
+            custom_generate=sampling,
+            do_sample=False,  # NucleusSampling samples
+            num_beams=1,
+            use_cache=True,
+            max_new_tokens=uniforms.shape[1],
+            min_new_tokens=int(settings.get("min_new_tokens", 1)),
+            repetition_penalty=float(settings.get("repetition_penalty", 1.0)),
+        )
+
+
+@dataclass(eq=False, repr=False)
+class BeamSearchCaptioner:
+    """All beams of each image."""
+
+    identity: ModelIdentity
+    loaded: LoadedCaptionModel
+    settings: Mapping[str, Any]
+    batch_size: int
+
+    def beam_captions(self, images: Sequence[Image.Image], beams: int) -> list[list[str]]:
+        """Beam search, all beams, best first (ICC §4.1; formulas.md §1.3): N lists of `beams` captions.
+
+        Raises ValueError for beams below 1.
+        """
+        if beams < 1:
+            raise ValueError(f"beams must be at least 1, got {beams}")
+        size = min(self.batch_size, prompts_at_once(len(images), beams, self.loaded.device))
+        with batches_side_by_side(self.loaded.device) as map_batches:
+            sequences = list(map_batches(lambda batch: self._search(batch, beams), chunks(images, size)))
+        rows = [text for batch in sequences for text in self.loaded.text(batch)]
+        return [rows[i * beams : (i + 1) * beams] for i in range(len(images))]
+
+    @torch.inference_mode()  # a mode of each thread
+    def _search(self, images: Sequence[Image.Image], beams: int) -> torch.Tensor:
+        """(B,) images → (B * beams, L) token ids."""
+        return self.loaded.model.decode(
+            self.loaded.encode(images),
+            custom_generate=BeamSearch(beams),
+            do_sample=False,
+            num_beams=1,
+            use_cache=True,
+            max_new_tokens=int(self.settings.get("max_new_tokens", 20)),
+            min_new_tokens=int(self.settings.get("min_new_tokens", 1)),
+        )
 
 
 IMAGE_TRANSFORMS = ("own", "clip")

@@ -1,22 +1,26 @@
 """The role copy_descriptor: SSCD, a ResNet whose unit vectors are near for copies of an image (Pizzi et al. 2022)."""
 
+from __future__ import annotations
+
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from PIL import Image
-from safetensors.torch import load_file
-from torch import nn
-from torch.nn import functional
 
 from curation_assets.core.roles import CopyDescriptor, ModelIdentity
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import local_folder
-from curation_assets.engines.batches import chunks
+from curation_assets.engines.batches import chunks, without_gradients
+from curation_assets.engines.needs import RoleNeeds
+
+if TYPE_CHECKING:
+    import torch
+
+NEEDS = RoleNeeds(schemes=("path", "hub"), how_to_get="docs/models/sscd.md says how to make the folder.")
 
 #: What config.json may hold besides model_type: stages and widths of the trunk (those of ResNet-50), the power of the
 #: pooling, and the shorter side of an image in pixels.
@@ -34,39 +38,34 @@ LONGEST = 4  # times the shorter side: longer images are squeezed, a strip of 1 
 MEAN, STANDARD_DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
-class Sscd(nn.Module):
-    """Trunk, generalised mean (mean of x^p)^(1/p) over places, linear layer, unit length (arXiv 2202.10261).
+class SscdDescriptor:
+    """SSCD on images whose shorter side has `pixels` pixels: trunk, generalised mean (mean of x^p)^(1/p) over places,
+    linear layer, unit length (arXiv 2202.10261).
 
     As facebookresearch/sscd-copy-detection @550e40c builds it of a torchvision ResNet.
     """
 
-    def __init__(self, layers: Sequence[int], channels: Sequence[int], dimensions: int, power: float) -> None:
-        super().__init__()
-        from timm.models.resnet import Bottleneck, ResNet
+    def __init__(self, request: EngineRequest, backbone: Any, power: float, pixels: int) -> None:
+        """`backbone`: a ResNet of timm."""
+        self.identity: ModelIdentity = request.identity
+        self.backbone = backbone.to(request.device).eval().requires_grad_(False)
+        self.power, self.pixels = power, pixels
+        self.batch_size, self.device = request.batch_size, request.device
+        self.width = int(backbone.get_classifier().out_features)
 
-        block: Any = Bottleneck  # timm annotates an instance
-        self.backbone: Any = ResNet(block, tuple(layers), dimensions, channels=tuple(channels))
-        self.power = power
-
-    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+    def _describe(self, pixels: torch.Tensor) -> torch.Tensor:
         """(B, 3, H, W) normalised pixels → (B, D) of unit length."""
+        from torch.nn import functional
+
         places = self.backbone.forward_features(pixels).flatten(2)  # (B, C, H · W), not negative
         pooled = places.clamp(min=SMALLEST).pow(self.power).mean(dim=2).pow(1.0 / self.power)
         return functional.normalize(self.backbone.get_classifier()(pooled), dim=1)
 
-
-class SscdDescriptor:
-    """SSCD on images whose shorter side has `pixels` pixels."""
-
-    def __init__(self, identity: ModelIdentity, model: Sscd, pixels: int, batch_size: int, device: str) -> None:
-        self.identity = identity
-        self.model = model.to(device).eval().requires_grad_(False)
-        self.pixels, self.batch_size, self.device = pixels, batch_size, device
-        self.width = int(model.backbone.get_classifier().out_features)
-
-    @torch.inference_mode()
+    @without_gradients
     def describe_images(self, images: Sequence[Image.Image]) -> np.ndarray:
         """(N,) images of any mode and size → (N, D) float32, unit length; images of one size share a batch."""
+        import torch
+
         vectors = np.zeros((len(images), self.width), dtype=np.float32)
         by_size: dict[tuple[int, int], list[int]] = defaultdict(list)
         for number, image in enumerate(images):
@@ -74,7 +73,7 @@ class SscdDescriptor:
         for size, numbers in by_size.items():
             for part in chunks(numbers, self.batch_size):
                 pixels = torch.stack([_pixels(images[number], size) for number in part])
-                vectors[list(part)] = self.model(pixels.to(self.device)).float().cpu().numpy()
+                vectors[list(part)] = self._describe(pixels.to(self.device)).float().cpu().numpy()
         return vectors
 
 
@@ -87,6 +86,8 @@ def scaled_size(width: int, height: int, pixels: int) -> tuple[int, int]:
 
 def _pixels(image: Image.Image, size: tuple[int, int]) -> torch.Tensor:
     """(3, H, W) float32 with ImageNet's mean 0 and standard deviation 1."""
+    import torch
+
     resized = np.asarray(image.convert("RGB").resize(size, Image.Resampling.BILINEAR), dtype=np.float64) / 255
     return torch.from_numpy((resized - MEAN) / STANDARD_DEVIATION).float().permute(2, 0, 1)
 
@@ -96,6 +97,9 @@ def load(request: EngineRequest) -> CopyDescriptor:
 
     Raises ValueError for another folder, and for tensors that do not make the network that config.json describes.
     """
+    from safetensors.torch import load_file
+    from timm.models.resnet import Bottleneck, ResNet
+
     folder = local_folder(request.address)
     config = _config(folder, request.address.text)
     tensors = load_file(folder / "model.safetensors")
@@ -106,15 +110,16 @@ def load(request: EngineRequest) -> CopyDescriptor:
             f"{request.address.text}: model.safetensors holds no {TRUNK}{HEAD}.weight (D, C); expected the names of a "
             "published .torchvision.pt file (docs/models/sscd.md)"
         )
-    model = Sscd(config["layers"], config["channels"], len(head), float(config["pooling_power"]))
+    block: Any = Bottleneck  # timm annotates an instance
+    backbone = ResNet(block, tuple(config["layers"]), len(head), channels=tuple(config["channels"]))
     try:
-        model.backbone.load_state_dict(named)
+        backbone.load_state_dict(named)
     except RuntimeError as error:
         raise ValueError(
             f"{request.address.text}: model.safetensors is not the network of its config.json, layers "
             f"{config['layers']}, channels {config['channels']} ({str(error).splitlines()[-1].strip()})"
         ) from error
-    return SscdDescriptor(request.identity, model, int(config["pixels"]), request.batch_size, request.device)
+    return SscdDescriptor(request, backbone, float(config["pooling_power"]), int(config["pixels"]))
 
 
 def _config(folder: Path, address: str) -> dict[str, Any]:

@@ -1,18 +1,24 @@
 """The role hyperbolic_text_encoder: the text tower of a hyperbolic CLIP, and the reference images of its folder."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from safetensors.numpy import load_file
-from transformers import AutoTokenizer, CLIPTextModelWithProjection
 
 from curation_assets.core.roles import HyperbolicTextEncoder, ModelIdentity
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import local_folder
-from curation_assets.engines.batches import quiet_loading, run_by_length
+from curation_assets.engines.batches import quiet_loading, run_by_length, without_gradients
+from curation_assets.engines.needs import RoleNeeds
+
+if TYPE_CHECKING:
+    import torch
+
+NEEDS = RoleNeeds(schemes=("path", "hub"), how_to_get="docs/user/formulas.md §15.12 says what the folder holds.")
 
 SPACE = "hyperbolic.safetensors"  # beside the model
 NUMBERS = ("curvature", "text_scale")  # one each, both positive
@@ -22,6 +28,8 @@ class HyperbolicClipText:
     """Projected state of the last token times `text_scale`: a tangent vector at the origin (MERU, HYPE)."""
 
     def __init__(self, request: EngineRequest, folder: Path) -> None:
+        from transformers import AutoTokenizer, CLIPTextModelWithProjection
+
         quiet_loading()
         self.identity: ModelIdentity = request.identity
         model: Any = CLIPTextModelWithProjection.from_pretrained(folder, local_files_only=True, use_safetensors=True)
@@ -40,7 +48,7 @@ class HyperbolicClipText:
         vectors: np.ndarray = run_by_length(texts, self.batch_size, self._encode).numpy()
         return vectors
 
-    @torch.inference_mode()
+    @without_gradients
     def _encode(self, texts: list[str]) -> torch.Tensor:
         inputs = self.tokenizer(texts, padding=True, truncation=True, return_tensors="pt").to(self.device)
         return (self.model(**inputs).text_embeds.float() * self.text_scale).cpu()

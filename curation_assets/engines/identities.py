@@ -34,7 +34,7 @@ def folder_files(folder: Path, only_weights: bool = False) -> dict[str, Path]:
 def companion_addresses(
     role: str, address: ModelAddress, settings: Mapping[str, Any], pool_models: Path | None = None
 ) -> dict[str, ModelAddress]:
-    """Further models that a role needs beside its own folder, by part name (see `needs/<role>.py`).
+    """Further models that a role needs beside its own folder, by part name (see `needs.py`).
 
     Raises ValueError that names the missing setting.
     """

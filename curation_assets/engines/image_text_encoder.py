@@ -1,23 +1,20 @@
 """The role image_text_encoder: CLIP through open_clip, and CLIP's raw text feature for the semantic teacher."""
 
+from __future__ import annotations
+
 import json
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import open_clip
-import torch
-from open_clip.transform import PreprocessCfg, image_transform_v2
 from PIL import Image
-from safetensors.torch import load_file
-from transformers import AutoTokenizer, CLIPTextModelWithProjection
 
 from curation_assets.core.errors import ModelUnavailableError
-from curation_assets.core.roles import ModelIdentity
-from curation_assets.engines import EngineRequest, photo_pair
+from curation_assets.core.roles import ImageTextEncoder, ModelIdentity
+from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import ModelAddress, local_folder, unavailable_message
 from curation_assets.engines.batches import (
     autocast,
@@ -26,15 +23,31 @@ from curation_assets.engines.batches import (
     quiet_loading,
     run_unpadded,
     unique_texts,
+    without_gradients,
 )
-from curation_assets.engines.blip_retrieval import BlipRetrieval, is_blip_retrieval
+from curation_assets.engines.needs import FOLDER_SCHEMES, Companions, Resolve, RoleNeeds, card_of
 from curation_assets.engines.open_clip_weights import check_open_clip_name
-from curation_assets.engines.photo_pair import PhotoPairEncoder
+
+if TYPE_CHECKING:
+    import torch
 
 #: list of n strings → (n, T) token ids, padded and truncated to the model's context length.
-Tokenize = Callable[[list[str]], torch.Tensor]
+Tokenize = Callable[[list[str]], "torch.Tensor"]
 #: one RGB image → (3, H, W) float32, normalised.
-Preprocess = Callable[[Image.Image], torch.Tensor]
+Preprocess = Callable[[Image.Image], "torch.Tensor"]
+PHOTO_PAIR = "photo_pair"  # in card.json of heads on frozen encoders
+
+
+def companions(address: ModelAddress, settings: Mapping[str, Any], resolve: Resolve) -> Companions:
+    """Of a folder of heads on frozen encoders `sentence_encoder` and one part per backbone; else none."""
+    card = {} if address.scheme == "open_clip" else card_of(address)
+    if card.get("kind") != PHOTO_PAIR:
+        return {}
+    parts = {"sentence_encoder": card["sentence_encoder"], **{name: f"embedded:{name}" for name in card["backbones"]}}
+    return {part: resolve(text) for part, text in parts.items()}
+
+
+NEEDS = RoleNeeds(schemes=(*FOLDER_SCHEMES, "open_clip"), companions=companions)
 
 
 @dataclass(eq=False, repr=False)
@@ -48,9 +61,11 @@ class OpenClipEncoder:
     batch_size: int
     device: str
 
-    @torch.inference_mode()
+    @without_gradients
     def embed_images(self, images: Sequence[Image.Image]) -> np.ndarray:
         """(N,) images of any mode → (N, D) float32, unit length."""
+        import torch
+
         rows = []
         for pixels in pixel_batches(images, self.preprocess, self.batch_size, self.device):
             with autocast(self.device):
@@ -58,12 +73,14 @@ class OpenClipEncoder:
             rows.append(_unit(embedded))
         return torch.cat(rows).numpy() if rows else self._nothing()
 
-    @torch.inference_mode()
+    @without_gradients
     def embed_texts(self, texts: Sequence[str]) -> np.ndarray:
         """(N,) strings → (N, D) float32, unit length; longer texts are cut at the context length.
 
         No prompt.
         """
+        import torch
+
         distinct, inverse = unique_texts(texts)
         rows = []
         for batch in chunks(distinct, self.batch_size):
@@ -72,9 +89,11 @@ class OpenClipEncoder:
             rows.append(_unit(embedded))
         return torch.cat(rows).numpy()[inverse] if rows else self._nothing()
 
-    @torch.inference_mode()
+    @without_gradients
     def embed_patches(self, images: Sequence[Image.Image]) -> np.ndarray:
         """(N,) images → (N, T, W) float32: states of the last block of the vision tower, class token first."""
+        import torch
+
         rows = []
         for pixels in pixel_batches(images, self.preprocess, self.batch_size, self.device):
             with autocast(self.device):
@@ -98,6 +117,9 @@ class ClipTextFeature:
 
     def __init__(self, folder: Path, batch_size: int, device: str) -> None:
         """`folder`: a transformers CLIP checkpoint with tokenizer."""
+        import torch
+        from transformers import AutoTokenizer, CLIPTextModelWithProjection
+
         quiet_loading()
         self.tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         model: Any = CLIPTextModelWithProjection.from_pretrained(
@@ -123,12 +145,14 @@ class ClipTextFeature:
 
     def _encode(self, ids: torch.Tensor) -> torch.Tensor:
         """(B, T) tokens without padding → (B, D)."""
+        import torch
+
         with autocast(self.device):
             output = self.model(input_ids=ids, attention_mask=torch.ones_like(ids))
         return output.text_embeds.float().cpu()
 
 
-def load(request: EngineRequest) -> OpenClipEncoder | BlipRetrieval | PhotoPairEncoder:
+def load(request: EngineRequest) -> ImageTextEncoder:
     """The encoder at embedded:, path:, hub: or open_clip: addresses.
 
     A folder holds open_clip_config.json and either open_clip_model.safetensors or transformers weights of a
@@ -138,17 +162,25 @@ def load(request: EngineRequest) -> OpenClipEncoder | BlipRetrieval | PhotoPairE
     """
     quiet_loading()
     address = request.address
-    if address.scheme != "open_clip" and photo_pair.is_photo_pair(address):
+    if address.scheme == "open_clip":
+        model, preprocess, tokenize = _from_catalogue(address)
+    elif card_of(address).get("kind") == PHOTO_PAIR:
+        from curation_assets.engines import photo_pair
+
         return photo_pair.load(request)
-    if address.scheme != "open_clip" and is_blip_retrieval(local_folder(address)):
+    elif "BlipForImageTextRetrieval" in (card_of(address, "config.json").get("architectures") or ()):
+        from curation_assets.engines.blip_retrieval import BlipRetrieval
+
         return BlipRetrieval(request.identity, local_folder(address), request.batch_size, request.device)
-    loader = _from_catalogue if address.scheme == "open_clip" else _from_folder
-    model, preprocess, tokenize = loader(address)
+    else:
+        model, preprocess, tokenize = _from_folder(address)
     model.to(request.device).eval()
     return OpenClipEncoder(request.identity, model, preprocess, tokenize, request.batch_size, request.device)
 
 
 def _from_catalogue(address: ModelAddress) -> tuple[torch.nn.Module, Preprocess, Tokenize]:
+    import open_clip
+
     check_open_clip_name(address)
     with warnings.catch_warnings():
         # `check_open_clip_name` has refused a mismatch already; should the library see another one, it must
@@ -162,6 +194,10 @@ def _from_catalogue(address: ModelAddress) -> tuple[torch.nn.Module, Preprocess,
 
 
 def _from_folder(address: ModelAddress) -> tuple[torch.nn.Module, Preprocess, Tokenize]:
+    import open_clip
+    from open_clip.transform import PreprocessCfg, image_transform_v2
+    from safetensors.torch import load_file
+
     folder = local_folder(address)
     config_path = folder / "open_clip_config.json"
     if not config_path.is_file():
@@ -186,6 +222,9 @@ def _from_folder(address: ModelAddress) -> tuple[torch.nn.Module, Preprocess, To
 
 
 def _folder_tokenizer(folder: Path, context_length: int) -> Tokenize:
+    import open_clip
+    from transformers import AutoTokenizer
+
     if not (folder / "tokenizer.json").is_file():
         return open_clip.get_tokenizer(f"local-dir:{folder}", context_length=context_length)
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
@@ -199,4 +238,6 @@ def _folder_tokenizer(folder: Path, context_length: int) -> Tokenize:
 
 
 def _unit(embedded: torch.Tensor) -> torch.Tensor:
+    import torch
+
     return torch.nn.functional.normalize(embedded.float(), dim=-1).cpu()

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-import fasttext
 import numpy as np
 
 from curation_assets.core.roles import ModelIdentity
@@ -39,6 +38,8 @@ def load(request: EngineRequest) -> FastTextEngine:
 
     Raises ValueError unless the folder holds exactly one fastText model.
     """
+    import fasttext
+
     folder = local_folder(request.address)
     models = sorted(path for path in folder.glob("*") if path.suffix in (".bin", ".ftz"))
     if len(models) != 1:

@@ -1,18 +1,29 @@
 """The role lexicon: word frequencies (wordfreq), polarity (VADER) and profanity (a word list)."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from vaderSentiment.vaderSentiment import SentimentIntensityAnalyzer
-from wordfreq import zipf_frequency
 
 from curation_assets.core.roles import ModelIdentity
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import PACKAGE_MODELS, ModelAddress, local_folder
+from curation_assets.engines.needs import Companions, Resolve, RoleNeeds
 from curation_assets.stores.text_tables import each_line
+
+LISTS = {"polarity": "embedded:vader", "profanity": "embedded:better-profanity"}
+
+
+def companions(address: ModelAddress, settings: Mapping[str, Any], resolve: Resolve) -> Companions:
+    """`polarity` and `profanity`: the settings' addresses (null: none), else the shipped lists."""
+    named = {part: settings.get(part, shipped) for part, shipped in LISTS.items()}
+    return {part: resolve(text) for part, text in named.items() if text is not None}
+
+
+NEEDS = RoleNeeds(settings=tuple(LISTS), companions=companions, package="wordfreq", extra="texts")
 
 WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 
@@ -22,6 +33,8 @@ class LexiconEngine:
 
     def __init__(self, identity: ModelIdentity, profane: frozenset[str]) -> None:
         """`profane`: lower-case words and phrases, words separated by one blank."""
+        from vaderSentiment.vaderSentiment import SentimentIntensityAnalyzer
+
         self.identity = identity
         self.profane = profane
         self.longest = max((phrase.count(" ") + 1 for phrase in profane), default=0)  # words
@@ -51,6 +64,8 @@ class LexiconEngine:
 
 @lru_cache(maxsize=200_000)
 def _zipf(word: str) -> float:
+    from wordfreq import zipf_frequency
+
     return zipf_frequency(word, "en", wordlist="large")
 
 

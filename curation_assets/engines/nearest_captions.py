@@ -17,9 +17,8 @@ from PIL import Image
 from curation_assets.core.errors import ModelUnavailableError
 from curation_assets.core.roles import ImageTextEncoder, ModelIdentity, PhotoVector
 from curation_assets.engines import EngineRequest, image_text_encoder
-from curation_assets.engines.addresses import ModelAddress, local_folder
+from curation_assets.engines.addresses import local_folder
 from curation_assets.engines.batches import chunks
-from curation_assets.engines.identities import identity_of
 from curation_assets.engines.needs import card_of
 from curation_assets.engines.photo_pair import PhotoPairEncoder, checked_tensors
 from curation_assets.stores.file_hash import PACKED, unpacked, unpacked_sha256
@@ -83,29 +82,13 @@ class NearestCaptions:
         return np.stack([each.vector for each in vectors])
 
 
-def is_nearest_captions(address: ModelAddress) -> bool:
-    """Whether a folder holds a bank of captions, by its card.json."""
-    return card_of(address).get("kind") == KIND
-
-
 def load(request: EngineRequest) -> NearestCaptions:
     """The bank in a folder, with the encoder that its card names.
 
     Raises ModelUnavailableError where a file is not the one of the card, ValueError for an empty bank.
     """
     folder, card = local_folder(request.address), card_of(request.address)
-    address = request.companions["image_text_encoder"]
-    encoder = image_text_encoder.load(
-        EngineRequest(
-            "image_text_encoder",
-            address,
-            {},
-            {},
-            request.batch_size,
-            request.device,
-            identity_of("image_text_encoder", address, {}),
-        )
-    )
+    encoder = image_text_encoder.load(request.for_companion("image_text_encoder"))
     packed = folder / (CAPTIONS_FILE + PACKED)
     captions = read_bank(packed if packed.is_file() else folder / CAPTIONS_FILE, card["captions_sha256"])
     return NearestCaptions(request.identity, encoder, captions, _vectors(folder, card, encoder, captions))

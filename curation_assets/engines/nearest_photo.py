@@ -16,12 +16,10 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from curation_assets.core.errors import ModelUnavailableError
 from curation_assets.core.roles import ImageTextEncoder, ModelIdentity, PhotoVector
 from curation_assets.engines import EngineRequest, image_text_encoder
-from curation_assets.engines.addresses import ModelAddress, local_folder
+from curation_assets.engines.addresses import local_folder
 from curation_assets.engines.batches import chunks, unique_texts
-from curation_assets.engines.identities import identity_of
 from curation_assets.engines.needs import card_of
 from curation_assets.engines.photo_pair import checked_tensors
 from curation_assets.stores.file_hash import file_sha256
@@ -54,11 +52,6 @@ class NearestPhoto:
         return [PhotoVector(self.vectors[nearest[place]], made_by) for place in inverse]
 
 
-def is_nearest_photo(address: ModelAddress) -> bool:
-    """Whether a folder holds a bank of photographs' vectors, by its card.json."""
-    return card_of(address).get("kind") == KIND
-
-
 def load(request: EngineRequest) -> NearestPhoto:
     """The bank in a folder, with the encoder that its card names.
 
@@ -66,19 +59,9 @@ def load(request: EngineRequest) -> NearestPhoto:
     vectors.
     """
     folder, card = local_folder(request.address), card_of(request.address)
-    address = request.companions["image_text_encoder"]
-    identity = identity_of("image_text_encoder", address, {})
-    if identity.weights_sha256 != card["image_text_encoder_sha256"]:
-        raise ModelUnavailableError(
-            f"{request.address.text}: its vectors were made by weights {card['image_text_encoder_sha256'][:12]} of "
-            f"{card['image_text_encoder']}, got {identity.weights_sha256[:12]}; install the package, or make the bank, "
-            "again"
-        )
-    encoder = image_text_encoder.load(
-        EngineRequest("image_text_encoder", address, {}, {}, request.batch_size, request.device, identity)
-    )
+    companion = request.for_companion("image_text_encoder", card["image_text_encoder_sha256"])
     vectors = from_stored(checked_tensors(folder / PHOTOS_FILE, card["photos_sha256"]))
-    return NearestPhoto(request.identity, encoder, vectors)
+    return NearestPhoto(request.identity, image_text_encoder.load(companion), vectors)
 
 
 def write_bank(folder: Path, vectors: np.ndarray, encoder: ModelIdentity, **facts: Any) -> None:

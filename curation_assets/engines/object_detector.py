@@ -1,32 +1,50 @@
 """The role object_detector: a transformers detector, dense labels of an image tower, or zero-shot labels of a list."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from PIL import Image
-from safetensors.torch import load_file
-from scipy import ndimage
-from transformers import (
-    AutoImageProcessor,
-    AutoModelForObjectDetection,
-    CLIPVisionModel,
-    VisionEncoderDecoderModel,
-)
 
 from curation_assets.core.roles import Detection, ImageTextEncoder, ModelIdentity, ObjectDetector
 from curation_assets.engines import EngineRequest
-from curation_assets.engines.addresses import local_folder
-from curation_assets.engines.batches import chunks, quiet_loading
+from curation_assets.engines.addresses import ModelAddress, local_folder
+from curation_assets.engines.batches import chunks, quiet_loading, without_gradients
+from curation_assets.engines.needs import FOLDER_SCHEMES, Companions, Resolve, RoleNeeds, card_of
 from curation_assets.stores.text_tables import each_line
+
+if TYPE_CHECKING:
+    import torch
 
 #: What the detector of the Visual Genome features keeps (formulas.md §8.2): boxes from .2 on, at most 100.
 THRESHOLD, MAX_BOXES = 0.2, 100
 ZERO_SHOT_LABELS = 10  # formulas.md §7, stage 3
 ZERO_SHOT_PROMPT = "a photo of {}"
+
+
+def companions(address: ModelAddress, settings: Mapping[str, Any], resolve: Resolve) -> Companions:
+    """`tower`, where config.json names one; of a list of labels `image_text_encoder`, which the settings name."""
+    folder = local_folder(address)
+    if folder.is_file():
+        if "image_text_encoder" not in settings:
+            raise ValueError(
+                f"{address.text} is a list of labels: name the model that finds them in the profile, "
+                "generation: {object_detector: {image_text_encoder: 'embedded:clip'}}"
+            )
+        return {"image_text_encoder": resolve(settings["image_text_encoder"])}
+    tower = card_of(address, "config.json").get("tower")
+    return {} if tower is None else {"tower": resolve(f"path:{folder / tower}")}
+
+
+NEEDS = RoleNeeds(
+    schemes=(*FOLDER_SCHEMES, "ssd"),
+    settings=("threshold", "min_boxes", "max_boxes", "count", "prompt", "image_text_encoder", "threads"),
+    companions=companions,
+)
 
 
 class TransformersDetector:
@@ -51,7 +69,7 @@ class TransformersDetector:
         self.batch_size = batch_size
         self.device = device
 
-    @torch.inference_mode()
+    @without_gradients
     def detect_objects(self, images: Sequence[Image.Image]) -> list[list[Detection]]:
         """(N,) images → N lists, best first: those from the threshold on, at least min_boxes, at most max_boxes."""
         detections: list[list[Detection]] = []
@@ -66,6 +84,8 @@ class TransformersDetector:
         return detections
 
     def _kept(self, raw: Mapping[str, torch.Tensor]) -> list[Detection]:
+        import torch
+
         names = self.model.config.id2label
         order = torch.argsort(raw["scores"], descending=True, stable=True).tolist()
         ranked = [
@@ -85,13 +105,15 @@ class PatchLabels:
     def __init__(
         self,
         identity: ModelIdentity,
-        tower: CLIPVisionModel,
+        tower: Any,  # a CLIPVisionModel
         processor: Any,
         folder: Path,
         settings: Mapping[str, Any],
         batch_size: int,
     ) -> None:
         """`folder`: config.json with labels (the first is null: no object) and threshold, model.safetensors."""
+        from safetensors.torch import load_file
+
         config = json.loads((folder / "config.json").read_text())
         state = load_file(folder / "model.safetensors")
         self.identity = identity
@@ -102,7 +124,7 @@ class PatchLabels:
         self.weight, self.bias = state["weight"].float(), state["bias"].float()  # (C, D), (C,)
         self.batch_size = batch_size
 
-    @torch.inference_mode()
+    @without_gradients
     def detect_objects(self, images: Sequence[Image.Image]) -> list[list[Detection]]:
         """(N,) images → N lists, best first; the score of an object is that of its surest patch."""
         detections: list[list[Detection]] = []
@@ -116,6 +138,8 @@ class PatchLabels:
         return detections
 
     def _objects(self, shares: np.ndarray, size: tuple[int, int]) -> list[Detection]:
+        from scipy import ndimage
+
         side = round(len(shares) ** 0.5)
         shares = shares.reshape(side, side, -1)
         label = shares.argmax(-1)  # (side, side)
@@ -170,14 +194,19 @@ def _box(edges: Sequence[float]) -> tuple[float, float, float, float]:
     return left, top, right, bottom
 
 
-def patch_features(tower: CLIPVisionModel, pixels: torch.Tensor) -> torch.Tensor:
+def patch_features(tower: Any, pixels: torch.Tensor) -> torch.Tensor:
     """(B, 3, H, W) → (B, P, D): the tower's features of each patch, scaled to mean 0 and variance 1 per patch."""
+    import torch
+
     hidden = tower(pixels).last_hidden_state[:, 1:]
     return torch.nn.functional.layer_norm(hidden, hidden.shape[-1:])
 
 
 def read_tower(folder: Path) -> Any:
     """The image tower of a captioner's folder."""
+    import torch
+    from transformers import VisionEncoderDecoderModel
+
     quiet_loading()
     model = VisionEncoderDecoderModel.from_pretrained(
         folder, local_files_only=True, use_safetensors=True, dtype=torch.float32, attn_implementation="eager"
@@ -198,20 +227,12 @@ def load(request: EngineRequest) -> ObjectDetector:
     if path.is_file():
         from curation_assets.engines import image_text_encoder
 
-        companion = request.companions["image_text_encoder"]
-        encoder = image_text_encoder.load(
-            EngineRequest(
-                "image_text_encoder",
-                companion,
-                {},
-                {},
-                request.batch_size,
-                request.device,
-                request.identity,
-            )
-        )
+        encoder = image_text_encoder.load(request.for_companion("image_text_encoder"))
         labels = [line.strip() for line in each_line(path) if line.strip()]
         return ZeroShotLabels(request.identity, encoder, labels, request.settings)
+    import torch
+    from transformers import AutoImageProcessor, AutoModelForObjectDetection
+
     quiet_loading()
     if "tower" in request.companions:
         tower = local_folder(request.companions["tower"])

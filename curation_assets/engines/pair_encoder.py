@@ -5,9 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image
 
-from curation_assets.core.roles import ImageTextEncoder, ModelIdentity
+from curation_assets.core.roles import ImageTextEncoder, ModelIdentity, PairEncoder
 from curation_assets.engines import EngineRequest, image_text_encoder
-from curation_assets.engines.blip_retrieval import BlipRetrieval
+
+NEEDS = image_text_encoder.NEEDS
 
 
 class TwoTowerPairs:
@@ -27,7 +28,7 @@ class TwoTowerPairs:
         return np.concatenate([seen, read, seen * read * np.sqrt(seen.shape[1])], axis=1).astype(np.float32)
 
 
-def load(request: EngineRequest) -> BlipRetrieval | TwoTowerPairs:
+def load(request: EngineRequest) -> PairEncoder:
     """Any address that image_text_encoder takes. A BlipForImageTextRetrieval answers with its multimodal state."""
     encoder = image_text_encoder.load(request)
-    return encoder if isinstance(encoder, BlipRetrieval) else TwoTowerPairs(request.identity, encoder)
+    return encoder if isinstance(encoder, PairEncoder) else TwoTowerPairs(request.identity, encoder)

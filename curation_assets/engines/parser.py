@@ -1,17 +1,22 @@
 """The role parser: a spaCy pipeline with tagger and dependency parser, and its entity recogniser if any."""
 
-from collections.abc import Sequence
+from __future__ import annotations
 
-import spacy
-from spacy.language import Language
-from spacy.tokens import Token as SpacyToken
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from curation_assets.core.roles import ModelIdentity
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import local_folder
 from curation_assets.engines.batches import unique_texts
+from curation_assets.engines.needs import RoleNeeds
 from curation_assets.numeric.dependency import Token
 
+if TYPE_CHECKING:
+    from spacy.language import Language
+    from spacy.tokens import Token as SpacyToken
+
+NEEDS = RoleNeeds(package="spacy", extra="texts")
 #: Parts of larger pipelines whose output is not used.
 UNUSED_PIPES = ("lemmatizer", "textcat", "textcat_multilabel", "entity_linker", "entity_ruler", "senter")
 
@@ -45,6 +50,8 @@ def load(request: EngineRequest) -> SpacyEngine:
 
     Raises ValueError for a pipeline that sets no part of speech, tag or dependency.
     """
+    import spacy
+
     folder = local_folder(request.address)
     if not (folder / "config.cfg").is_file():
         raise ValueError(f"{request.address.text}: {folder} holds no config.cfg; the role parser takes spaCy pipelines")

@@ -10,9 +10,8 @@ blocks' cosines. `lab/photo_pair.py` trains a folder of this kind on any pairs.
 import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -26,11 +25,10 @@ from curation_assets.engines import EngineRequest, sentence_encoder
 from curation_assets.engines.addresses import ModelAddress, local_folder
 from curation_assets.engines.batches import chunks
 from curation_assets.engines.efficientnet import FeatureExtractor, load_backbone
-from curation_assets.engines.identities import companion_addresses, identity_of
+from curation_assets.engines.identities import companion_addresses
 from curation_assets.engines.needs import card_of
 from curation_assets.stores.file_hash import file_sha256
 
-KIND = "photo_pair"  # in card.json
 HEAD_FILE = "head.safetensors"
 #: The likeliest classes that an image's ConSE vector sums.
 CONSE_CLASSES = 30
@@ -38,11 +36,6 @@ CLASSES = 1000  # of ImageNet, which the backbones tell apart
 KEPT_DIGEST = "_pixels_digest"  # attribute of an image: (its pixels, their digest)
 
 Tensors = Mapping[str, torch.Tensor]
-
-
-def is_photo_pair(address: ModelAddress) -> bool:
-    """Whether a folder holds such heads, by its card.json."""
-    return card_of(address).get("kind") == KIND
 
 
 class PhotoFeatures:
@@ -229,11 +222,12 @@ def load(request: EngineRequest) -> PhotoPairEncoder:
     card = card_of(request.address)
     # looked up here and not read off the request: other roles (pair_encoder, captioner) load an encoder too
     companions = companion_addresses("image_text_encoder", request.address, {})
+    encoder = replace(request, companions=companions).for_companion("sentence_encoder", card["sentence_encoder_sha256"])
     return PhotoPairEncoder(
         request.identity,
         PhotoPairHead(checked_tensors(local_folder(request.address) / HEAD_FILE, card["weights_sha256"])),
         load_features(card["backbones"], companions, request.device),
-        load_sentence_encoder(companions["sentence_encoder"], request, card["sentence_encoder_sha256"]),
+        sentence_encoder.load(encoder),
         request.batch_size,
     )
 
@@ -253,16 +247,3 @@ def load_features(names: Sequence[str], companions: Mapping[str, ModelAddress], 
     """The backbones `names`, found at the companions of the same names."""
     backbones = [load_backbone(name, local_folder(companions[name]), device) for name in names]
     return PhotoFeatures(backbones, " ".join([*names, device]))
-
-
-def load_sentence_encoder(address: ModelAddress, request: EngineRequest, expected_sha256: str) -> Any:
-    """The encoder at `address`. Raises ModelUnavailableError where the heads were trained on another one."""
-    identity = identity_of("sentence_encoder", address, {})
-    if identity.weights_sha256 != expected_sha256:
-        raise ModelUnavailableError(
-            f"{request.address.text} was trained on a sentence encoder of sha256 {expected_sha256[:12]}, and "
-            f"{address.text} has {identity.weights_sha256[:12]}; install the release it was trained on, or train again"
-        )
-    return sentence_encoder.load(
-        EngineRequest("sentence_encoder", address, {}, {}, request.batch_size, request.device, identity)
-    )

@@ -5,18 +5,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from PIL import Image
-from safetensors.torch import load_file
-from transformers import AutoProcessor, LlavaForConditionalGeneration
 
 from curation_assets.core.roles import ModelIdentity, QualityJudge
 from curation_assets.core.validation import check_known
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import local_folder
-from curation_assets.engines.batches import quiet_loading, weights_dtype
+from curation_assets.engines.batches import quiet_loading, weights_dtype, without_gradients
+from curation_assets.engines.needs import RoleNeeds
 from curation_assets.numeric.judgements import score_in
 
+NEEDS = RoleNeeds(settings=("criterion", "prompt", "max_new_tokens", "precision"))
 HEAD = "quality_head.safetensors"  # beside the model: weight (1, D), bias (1,)
 #: MLM-Filter's four criteria (Wang et al. 2024, arXiv 2403.02677), in our words: a checkpoint that was tuned on its own
 #: wants that as the setting `prompt`. {caption} is the sample's.
@@ -33,6 +32,8 @@ class LlavaJudge:
     """LLaVA: the image in place of its token, a question, and the number in the answer."""
 
     def __init__(self, request: EngineRequest, folder: Path, prompt: str) -> None:
+        from transformers import AutoProcessor, LlavaForConditionalGeneration
+
         quiet_loading()
         self.identity: ModelIdentity = request.identity
         model: Any = LlavaForConditionalGeneration.from_pretrained(
@@ -52,7 +53,7 @@ class LlavaJudge:
             self.device, self.model.dtype
         )
 
-    @torch.inference_mode()
+    @without_gradients
     def judge_pairs(self, images: Sequence[Image.Image], captions: Sequence[str]) -> np.ndarray:
         """(N,), (N,) → (N,) float64 in [0, 100], greedy decoding; NaN where the answer holds no such number."""
         scores: list[float] = []
@@ -69,15 +70,17 @@ class HeadJudge(LlavaJudge):
     """The same model with a regression head on the state of the last token (UniFilter: 0 to 3)."""
 
     def __init__(self, request: EngineRequest, folder: Path, prompt: str) -> None:
+        from safetensors.torch import load_file
+
         super().__init__(request, folder, prompt)
         head = load_file(folder / HEAD)
         width = self.model.config.text_config.hidden_size
         shapes = {name: tuple(tensor.shape) for name, tensor in head.items()}
         if shapes != {"weight": (1, width), "bias": (1,)}:
             raise ValueError(f"{folder / HEAD}: expected weight (1, {width}) and bias (1,), got {shapes}")
-        self.head = {name: tensor.to(self.device, torch.float32) for name, tensor in head.items()}
+        self.head = {name: tensor.float().to(self.device) for name, tensor in head.items()}
 
-    @torch.inference_mode()
+    @without_gradients
     def judge_pairs(self, images: Sequence[Image.Image], captions: Sequence[str]) -> np.ndarray:
         """(N,), (N,) → (N,) float64 on the head's own scale, not clipped."""
         scores = [np.zeros(0)]

@@ -1,23 +1,35 @@
 """The role reward_model: an MLP on frozen vectors of image and caption, trained by `curate reward train`."""
 
+from __future__ import annotations
+
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from PIL import Image
-from safetensors.torch import load_file
-from torch import nn
 
 from curation_assets.core.roles import ModelIdentity, PairEncoder
 from curation_assets.engines import EngineRequest, pair_encoder
-from curation_assets.engines.addresses import local_folder
-from curation_assets.engines.mlp import build_mlp
+from curation_assets.engines.addresses import ModelAddress, local_folder
+from curation_assets.engines.batches import without_gradients
+from curation_assets.engines.needs import Companions, Resolve, RoleNeeds, card_of
+
+if TYPE_CHECKING:
+    from torch import nn
 
 HIDDEN = (1024, 128, 64, 16)  # Compress & Align, supplement: five linear layers in all
 DROPOUT = (0.2, 0.2, 0.1)  # after the first three
+
+
+def companions(address: ModelAddress, settings: Mapping[str, Any], resolve: Resolve) -> Companions:
+    """`pair_encoder`, as config.json names it; '../NAME' is a folder beside it."""
+    text = str(card_of(address, "config.json")["pair_encoder"])
+    return {"pair_encoder": resolve(f"path:{local_folder(address) / text}" if text.startswith("../") else text)}
+
+
+NEEDS = RoleNeeds(companions=companions)
 
 
 def reward_mlp(width: int, activation: str = "none", hidden: Sequence[int] = HIDDEN) -> nn.Sequential:
@@ -29,6 +41,8 @@ def reward_mlp(width: int, activation: str = "none", hidden: Sequence[int] = HID
     on a frozen encoder the first gradients would lie far below AdamW's epsilon.
     Raises ValueError for an unknown activation.
     """
+    from curation_assets.engines.networks import build_mlp
+
     return build_mlp((width, *hidden, 1), activation, DROPOUT[: len(hidden)])
 
 
@@ -39,6 +53,8 @@ class RewardEngine:
         self, identity: ModelIdentity, encoder: PairEncoder, folder: Path, batch_size: int, device: str
     ) -> None:
         """`folder`: config.json and model.safetensors, as `train_reward_model` writes them."""
+        from safetensors.torch import load_file
+
         config = json.loads((folder / "config.json").read_text())
         state = {name: tensor.float() for name, tensor in load_file(folder / "model.safetensors").items()}
         self.identity = identity
@@ -51,16 +67,18 @@ class RewardEngine:
         self.batch_size = batch_size
         self.device = device
 
-    @torch.inference_mode()
+    @without_gradients
     def reward_pairs(self, images: Sequence[Image.Image], captions: Sequence[str]) -> np.ndarray:
         """(N,), (N,) → (N,) float64, unbounded."""
         if not captions:
             return np.zeros(0)
         return self.reward_features(self.encoder.embed_pairs(images, captions))
 
-    @torch.inference_mode()
+    @without_gradients
     def reward_features(self, pair_vectors: np.ndarray) -> np.ndarray:
         """Rewards of vectors that the pair encoder has made. (N, D) → (N,) float64. Raises ValueError for another D."""
+        import torch
+
         features = torch.from_numpy(pair_vectors).float()
         if features.shape[1] != len(self.mean):
             raise ValueError(
@@ -74,11 +92,6 @@ class RewardEngine:
 
 def load(request: EngineRequest) -> RewardEngine:
     """A folder that `curate reward train` wrote, or embedded:reward_model. Its config names the pair encoder."""
+    encoder = pair_encoder.load(request.for_companion("pair_encoder"))
     folder = local_folder(request.address)
-    companion = request.companions["pair_encoder"]
-    companion_request: Any = EngineRequest(
-        "pair_encoder", companion, {}, {}, request.batch_size, request.device, request.identity
-    )
-    return RewardEngine(
-        request.identity, pair_encoder.load(companion_request), folder, request.batch_size, request.device
-    )
+    return RewardEngine(request.identity, encoder, folder, request.batch_size, request.device)

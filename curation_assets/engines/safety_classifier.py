@@ -4,14 +4,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from PIL import Image
-from transformers import AutoImageProcessor, AutoModelForImageClassification
 
 from curation_assets.core.roles import ModelIdentity, SafetyClassifier
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import local_folder
-from curation_assets.engines.batches import chunks, quiet_loading
+from curation_assets.engines.batches import chunks, quiet_loading, without_gradients
+from curation_assets.engines.needs import FOLDER_SCHEMES, RoleNeeds
+
+NEEDS = RoleNeeds(schemes=(*FOLDER_SCHEMES, "onnx"), settings=("unsafe_labels", "threads"))
 
 
 class ImageClassifier:
@@ -27,7 +28,7 @@ class ImageClassifier:
         self.batch_size = batch_size
         self.device = device
 
-    @torch.inference_mode()
+    @without_gradients
     def unsafe_probabilities(self, images: Sequence[Image.Image]) -> np.ndarray:
         """(N,) images of any mode → (N,) float64 in [0, 1]."""
         probabilities = [np.zeros(0)]
@@ -47,6 +48,8 @@ def load(request: EngineRequest) -> SafetyClassifier:
         from curation_assets.engines import open_nsfw
 
         return open_nsfw.load(request)
+    from transformers import AutoImageProcessor, AutoModelForImageClassification
+
     quiet_loading()
     folder = local_folder(request.address)
     model = AutoModelForImageClassification.from_pretrained(folder, local_files_only=True, use_safetensors=True)

@@ -8,8 +8,9 @@ lab/scene_bank.py); those of any other bank are computed once and kept in the us
 import hashlib
 import json
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -20,9 +21,10 @@ from curation_assets.core.progress import ProgressReporter, reporter_for
 from curation_assets.core.roles import ModelIdentity, SentenceEncoder
 from curation_assets.core.settings import cache_root
 from curation_assets.engines import EngineRequest, sentence_encoder
-from curation_assets.engines.addresses import WEIGHTS_ROOT
+from curation_assets.engines.addresses import WEIGHTS_ROOT, ModelAddress
 from curation_assets.engines.batches import chunks, unique_texts
 from curation_assets.engines.identities import identity_of
+from curation_assets.engines.needs import Companions, Resolve, RoleNeeds
 from curation_assets.stores.documents import save_tensors
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.world.bank.captions import bank_captions, captions_sha256
@@ -33,6 +35,21 @@ EMBEDDED_AT_ONCE = 512
 #: card.json (which captions, which encoder, sha256 of the file) and the embeddings of the embedded bank.
 SHIPPED = WEIGHTS_ROOT / "scene_bank"
 EMBEDDINGS_FILE = "embeddings.safetensors"
+
+
+def companions(address: ModelAddress, settings: Mapping[str, Any], resolve: Resolve) -> Companions:
+    """`sentence_encoder`: the setting's address, else embedded:minilm."""
+    return {"sentence_encoder": resolve(settings.get("sentence_encoder") or "embedded:minilm")}
+
+
+def identity(address: ModelAddress, companions: Companions) -> ModelIdentity:
+    """A bank is its captions and the encoder that compares them."""
+    encoder_sha256 = identity_of("sentence_encoder", companions["sentence_encoder"], {}).weights_sha256
+    lines = f"captions\t{captions_sha256(bank_captions(address.folder))}\nsentence_encoder\t{encoder_sha256}"
+    return ModelIdentity(address.text, address.revision, hashlib.sha256(lines.encode()).hexdigest())
+
+
+NEEDS = RoleNeeds(schemes=("bank",), settings=("sentence_encoder",), companions=companions, identity=identity)
 
 
 class SceneBankEngine:
@@ -153,18 +170,7 @@ def load(request: EngineRequest) -> SceneBankEngine:
 
     Setting `sentence_encoder`: address of the encoder that compares (default embedded:minilm).
     """
-    address = request.companions["sentence_encoder"]
-    encoder = sentence_encoder.load(
-        EngineRequest(
-            "sentence_encoder",
-            address,
-            {},
-            {},
-            request.batch_size,
-            request.device,
-            identity_of("sentence_encoder", address, {}),
-        )
-    )
+    encoder = sentence_encoder.load(request.for_companion("sentence_encoder"))
     return SceneBankEngine(
         request.identity, bank_captions(request.address.folder), encoder, cache_root() / "scene_bank"
     )

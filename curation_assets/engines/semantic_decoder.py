@@ -1,27 +1,54 @@
 """The role semantic_decoder: caption, CLIP text feature, linear bridge, language model, caption (SBA)."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import torch
-from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, AutoTokenizer, LogitsProcessorList
+from typing import TYPE_CHECKING, Any
 
 from curation_assets.core.roles import ModelIdentity
 from curation_assets.engines import EngineRequest
-from curation_assets.engines.addresses import local_folder
+from curation_assets.engines.addresses import ModelAddress, local_folder
 from curation_assets.engines.batches import (
     batches_side_by_side,
     by_length,
     quiet_loading,
     unique_texts,
     weights_dtype,
+    without_gradients,
 )
-from curation_assets.engines.generation import BeamSearch, NoRepeatNgrams, prompts_at_once
 from curation_assets.engines.image_text_encoder import ClipTextFeature
+from curation_assets.engines.needs import Companions, Resolve, RoleNeeds, clip_text_encoder
+
+if TYPE_CHECKING:
+    import torch
+
+HOW_TO_BRIDGE = (
+    "train one (curate icc train-bridge, or a pool's option train_sba: true), or name its folder: "
+    "generation: {semantic_decoder: {bridge: 'path:/folder'}}"
+)
+
+
+def companions(address: ModelAddress, settings: Mapping[str, Any], resolve: Resolve) -> Companions:
+    """`bridge`, where the settings name it, and `text_encoder`."""
+    bridge: Companions = {}
+    if "bridge" in settings:
+        bridge["bridge"] = resolve(settings["bridge"])
+    elif not (local_folder(address) / "bridge.safetensors").is_file():
+        raise ValueError(
+            f"{address.text} holds no bridge.safetensors (the linear layer from CLIP to the language model); "
+            + HOW_TO_BRIDGE
+        )
+    return {**bridge, **clip_text_encoder("semantic_decoder", address, settings, resolve)}
+
+
+NEEDS = RoleNeeds(
+    settings=("beams", "no_repeat_ngram_size", "max_new_tokens", "precision", "bridge", "text_encoder"),
+    companions=companions,
+    inside={"bridge": HOW_TO_BRIDGE},
+)
 
 
 @dataclass(eq=False, repr=False)
@@ -49,6 +76,8 @@ class SemanticDecoderEngine:
         """
         if not captions:
             return []
+        from curation_assets.engines.generation import prompts_at_once
+
         distinct, inverse = unique_texts(captions)
         beams = int(self.settings.get("beams", 5))
         # Long captions first: their reconstructions end at about the same time.
@@ -63,6 +92,8 @@ class SemanticDecoderEngine:
 
     def _prompt(self, features: torch.Tensor) -> torch.Tensor:
         """(B, D) text features → (B, 1 + prefix_length, H) embeddings: BOS, prefix."""
+        import torch
+
         embedding = self.language_model.get_input_embeddings()
         features = features.to(self.device)
         prefix = self.bridge(features).view(len(features), self.prefix_length, -1)  # (B, L, H)
@@ -70,9 +101,14 @@ class SemanticDecoderEngine:
         start = embedding(bos)  # (B, 1, H)
         return torch.cat([start, prefix.to(start.dtype)], dim=1)
 
-    @torch.inference_mode()  # a mode of each thread
+    @without_gradients
     def _generate(self, features: torch.Tensor, beams: int) -> torch.Tensor:
         """(B, D) text features → (B * beams, L) token ids, new ones only because the prompt is given as embeddings."""
+        import torch
+        from transformers import LogitsProcessorList
+
+        from curation_assets.engines.generation import BeamSearch, NoRepeatNgrams
+
         prompt = self._prompt(features)
         ngram_size = int(self.settings.get("no_repeat_ngram_size", 2))
         return self.language_model.generate(
@@ -108,6 +144,9 @@ def load_bridge(folder: Path) -> tuple[torch.nn.Linear, int]:
     bridge.json: {"prefix_length", "input_dim", "hidden_size"}; weight is (prefix_length * hidden_size,
     input_dim). Raises ValueError when the two files disagree.
     """
+    import torch
+    from safetensors.torch import load_file
+
     facts = json.loads((folder / "bridge.json").read_text())
     tensors = load_file(folder / "bridge.safetensors")
     expected = (facts["prefix_length"] * facts["hidden_size"], facts["input_dim"])
@@ -127,6 +166,8 @@ def load(request: EngineRequest) -> SemanticDecoderEngine:
     Settings: beams, no_repeat_ngram_size (0 switches off), max_new_tokens, precision, text_encoder
     and bridge (addresses). Raises ValueError when the bridge fits neither the text tower nor the language model.
     """
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
     quiet_loading()
     folder = local_folder(request.address)
     bridge, prefix_length = load_bridge(

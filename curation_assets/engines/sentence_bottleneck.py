@@ -1,16 +1,24 @@
 """The role sentence_bottleneck: a linear autoencoder with a narrow middle over sentence embeddings (our own SBA)."""
 
-import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from safetensors.numpy import load_file
 
 from curation_assets.core.roles import ModelIdentity, SentenceEncoder
 from curation_assets.engines import EngineRequest
-from curation_assets.engines.addresses import local_folder
-from curation_assets.engines.identities import identity_of
-from curation_assets.engines.sentence_layers import load_layers
+from curation_assets.engines.addresses import ModelAddress, local_folder
+from curation_assets.engines.needs import Companions, Resolve, RoleNeeds, card_of
+
+
+def companions(address: ModelAddress, settings: Mapping[str, Any], resolve: Resolve) -> Companions:
+    """`sentence_encoder`: the setting's address, else the card's, else embedded:minilm."""
+    encoder = settings.get("sentence_encoder") or card_of(address).get("sentence_encoder") or "embedded:minilm"
+    return {"sentence_encoder": resolve(encoder)}
+
+
+NEEDS = RoleNeeds(settings=("sentence_encoder",), companions=companions)
 
 
 class LinearBottleneck:
@@ -35,14 +43,12 @@ def load(request: EngineRequest) -> LinearBottleneck:
 
     Raises ValueError where the encoder's weights are not those it was fitted on.
     """
-    folder = local_folder(request.address)
-    card = json.loads((folder / "card.json").read_text())
-    address = request.companions["sentence_encoder"]
-    identity = identity_of("sentence_encoder", address, {})
-    if identity.weights_sha256 != card["sentence_encoder_sha256"]:
-        raise ValueError(
-            f"{request.address.text}: fitted on {card['sentence_encoder']} with weights "
-            f"{card['sentence_encoder_sha256'][:12]}, got {identity.weights_sha256[:12]}; train it again"
-        )
-    encoder = load_layers(identity, address, card["layers"], ["mean"], request.batch_size, request.device)
-    return LinearBottleneck(request.identity, load_file(folder / "bottleneck.safetensors"), encoder)
+    from curation_assets.engines.sentence_layers import load_layers
+
+    card = card_of(request.address)
+    companion = request.for_companion("sentence_encoder", card["sentence_encoder_sha256"])
+    weights = load_file(local_folder(request.address) / "bottleneck.safetensors")
+    encoder = load_layers(
+        companion.identity, companion.address, card["layers"], ["mean"], request.batch_size, request.device
+    )
+    return LinearBottleneck(request.identity, weights, encoder)

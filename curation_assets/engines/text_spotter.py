@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 from PIL import Image
-from rapidocr import RapidOCR
 
 from curation_assets.core.roles import ModelIdentity
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import local_folder
+from curation_assets.engines.needs import RoleNeeds
 from curation_assets.numeric.text_masking import TextBox
 
+NEEDS = RoleNeeds(settings=("side_px", "box_threshold", "threads"), package="rapidocr", extra="ocr")
 #: Larger images are scaled down to this longer side for the detector, as T-MARS does; smaller ones stay as they are:
 #: enlarging 128 px scenes to PP-OCR's own 736 costs several times as much and boxes stars and windows.
 DETECTOR_SIDE_PX = 512
@@ -22,7 +23,8 @@ MIN_SIDE_PX = 8  # a smaller image holds no readable letter, and the detector re
 class RapidOcrSpotter:
     """Boxes with the text read in them. An image is looked at on its own, so its boxes depend on nothing else."""
 
-    def __init__(self, identity: ModelIdentity, reader: RapidOCR) -> None:
+    def __init__(self, identity: ModelIdentity, reader: Any) -> None:
+        """`reader`: a RapidOCR."""
         self.identity = identity
         self.reader = reader
 
@@ -50,6 +52,8 @@ def load(request: EngineRequest) -> RapidOcrSpotter:
     Settings: `side_px` (longer side from which the detector scales down), `box_threshold` (smallest confidence of the
     detector), `threads`. Raises ValueError for a folder without the two models.
     """
+    from rapidocr import RapidOCR
+
     settings = {"side_px": DETECTOR_SIDE_PX, "box_threshold": 0.5, "threads": 1} | dict(request.settings)
     folder = local_folder(request.address)
     params: dict[str, Any] = {

@@ -3,37 +3,48 @@
 The stock Stable Diffusion pipeline for every address.
 """
 
+from __future__ import annotations
+
 import copy
 import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from diffusers import (
-    AutoencoderKL,
-    DDIMScheduler,
-    DPMSolverMultistepScheduler,
-    StableDiffusionPipeline,
-    UNet2DConditionModel,
-    UniPCMultistepScheduler,
-)
-from diffusers.models.attention_processor import AttnProcessor
-from diffusers.utils import logging as diffusers_logging
 from PIL import Image
-from transformers import AutoTokenizer, BatchEncoding, CLIPTextModel
 
 from curation_assets.core.allocator import keep_freed_memory
-from curation_assets.core.roles import ModelIdentity
-from curation_assets.engines import EngineRequest, nearest_photo
-from curation_assets.engines.addresses import local_folder
-from curation_assets.engines.batches import batches_side_by_side, chunks, quiet_loading, weights_dtype
-from curation_assets.engines.nearest_photo import NearestPhoto
+from curation_assets.core.roles import ModelIdentity, TextToImage
+from curation_assets.engines import EngineRequest
+from curation_assets.engines.addresses import ModelAddress, local_folder
+from curation_assets.engines.batches import (
+    batches_side_by_side,
+    chunks,
+    quiet_loading,
+    weights_dtype,
+    without_gradients,
+)
+from curation_assets.engines.captioner import bank_encoder
+from curation_assets.engines.needs import Companions, Resolve, RoleNeeds, card_of, clip_text_encoder
 
-#: Of folders that this project trained, by the class name in their scheduler_config.json.
-SCHEDULERS = {each.__name__: each for each in (DDIMScheduler, UniPCMultistepScheduler)}
+if TYPE_CHECKING:
+    import torch
+    from transformers import BatchEncoding
+
+#: Of folders that this project trained: the class names in their scheduler_config.json.
+SCHEDULERS = ("DDIMScheduler", "UniPCMultistepScheduler")
+
+
+def companions(address: ModelAddress, settings: Mapping[str, Any], resolve: Resolve) -> Companions:
+    """A CLIP text encoder, where the folder has none of its own; of a bank of photographs its encoder and its parts."""
+    return bank_encoder(address, settings, resolve) or clip_text_encoder("text_to_image", address, settings, resolve)
+
+
+NEEDS = RoleNeeds(
+    settings=("steps", "guidance_scale", "height", "width", "precision", "text_encoder"), companions=companions
+)
 
 #: On a CPU: 121 ms an image with 16 of them, 134 with 8 (64 × 64 px, ten steps); more leave threads without work.
 IMAGES_AT_ONCE = 16
@@ -75,7 +86,7 @@ class DiffusionEngine:
             return_tensors="pt",
         )
 
-    @torch.inference_mode()  # a mode of each thread
+    @without_gradients
     def _encode(self, tokens: BatchEncoding) -> torch.Tensor:
         """What the network reads of captions: (B, T, D)."""
         encoder = self.pipeline.text_encoder
@@ -83,9 +94,11 @@ class DiffusionEngine:
         mask = tokens.attention_mask.to(encoder.device) if uses_mask else None
         return encoder(tokens.input_ids.to(encoder.device), attention_mask=mask)[0]
 
-    @torch.inference_mode()
+    @without_gradients
     def _draw(self, tokens: BatchEncoding, seeds: Sequence[int], guide: torch.Tensor | None) -> list[Image.Image]:
         """`guide`: (1, T, D), the encoded empty caption, if it guides."""
+        import torch
+
         # A pipeline and its scheduler remember the step of the call that runs; their models do not.
         pipeline = copy.copy(self.pipeline)
         pipeline.scheduler = copy.deepcopy(self.pipeline.scheduler)
@@ -103,7 +116,7 @@ class DiffusionEngine:
         return [image.convert("RGB") for image in images]
 
 
-def load(request: EngineRequest) -> DiffusionEngine | NearestPhoto:
+def load(request: EngineRequest) -> TextToImage:
     """The pipeline in a folder (embedded:, path:, hub:) in the diffusers layout, or a bank of photographs' vectors.
 
     With a PatchCodec in vae/ the folder's own scheduler is kept (v-prediction; one of SCHEDULERS); with a real VAE the
@@ -111,10 +124,17 @@ def load(request: EngineRequest) -> DiffusionEngine | NearestPhoto:
     checker: images are read by the captioner and never shown. Raises ValueError for a folder without
     model_index.json, or a PatchCodec with another scheduler.
     """
-    if nearest_photo.is_nearest_photo(request.address):
+    if card_of(request.address).get("kind") == "nearest_photo":
+        from curation_assets.engines import nearest_photo
+
         return nearest_photo.load(request)
+    import diffusers
+    import torch
+    from diffusers.models.attention_processor import AttnProcessor
+    from transformers import AutoTokenizer, CLIPTextModel
+
     quiet_loading()
-    diffusers_logging.set_verbosity_error()
+    diffusers.utils.logging.set_verbosity_error()
     folder = local_folder(request.address)
     if not (folder / "model_index.json").is_file():
         raise ValueError(f"{request.address.text}: {folder} holds no model_index.json; expected a diffusers folder")
@@ -122,18 +142,18 @@ def load(request: EngineRequest) -> DiffusionEngine | NearestPhoto:
     text_folder, tokenizer_folder = folder / "text_encoder", folder / "tokenizer"
     if "text_encoder" in request.companions:
         text_folder = tokenizer_folder = local_folder(request.companions["text_encoder"])
-    unet = UNet2DConditionModel.from_pretrained(
+    unet = diffusers.UNet2DConditionModel.from_pretrained(
         folder / "unet", local_files_only=True, use_safetensors=True, torch_dtype=dtype
     )
     vae, is_codec = _load_vae(folder / "vae", dtype)
     # the pipeline deprecates an offset other than 1; with the shipped "trailing" spacing the offset has no
     # effect
-    config = DDIMScheduler.load_config(folder / "scheduler", local_files_only=True)
+    config = diffusers.DDIMScheduler.load_config(folder / "scheduler", local_files_only=True)
     if is_codec and config["_class_name"] not in SCHEDULERS:
         raise ValueError(f"{folder}/scheduler: expected one of {', '.join(SCHEDULERS)}, got {config['_class_name']}")
-    own = SCHEDULERS[config["_class_name"]] if is_codec else DPMSolverMultistepScheduler
+    own = getattr(diffusers, config["_class_name"] if is_codec else "DPMSolverMultistepScheduler")
     scheduler = own.from_config(config, steps_offset=1)
-    pipeline: Any = StableDiffusionPipeline(
+    pipeline: Any = diffusers.StableDiffusionPipeline(
         vae=vae,
         text_encoder=CLIPTextModel.from_pretrained(
             text_folder, local_files_only=True, use_safetensors=True, dtype=dtype, attn_implementation="eager"
@@ -163,7 +183,7 @@ def guidance_scale(settings: Mapping[str, Any]) -> float:
     return float(settings.get("guidance_scale", 9.0))
 
 
-def compute_once_for_guidance(unet: UNet2DConditionModel) -> None:
+def compute_once_for_guidance(unet: Any) -> None:
     """Makes `unet` compute its layers before the first cross-attention on the first half of a batch, in place.
 
     With classifier-free guidance the pipeline doubles the latents: (2B, C, H, W), both halves equal until the network
@@ -185,6 +205,8 @@ def _first_half(layer: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> tup
 
 
 def _twice(layer: torch.nn.Module, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> torch.Tensor:
+    import torch
+
     return torch.cat([output, output])
 
 
@@ -195,5 +217,7 @@ def _load_vae(folder: Path, dtype: torch.dtype) -> tuple[Any, bool]:
         from curation_assets.engines.patch_codec import PatchCodec
 
         return PatchCodec.from_pretrained(folder).to(dtype), True
+    from diffusers import AutoencoderKL
+
     vae = AutoencoderKL.from_pretrained(folder, local_files_only=True, use_safetensors=True, torch_dtype=dtype)
     return vae.eval(), False

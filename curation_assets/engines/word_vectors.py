@@ -8,10 +8,19 @@ from pathlib import Path
 import numpy as np
 
 from curation_assets.core.roles import ModelIdentity, SentenceEncoder, WordVectors
-from curation_assets.engines import EngineRequest
+from curation_assets.engines import EngineRequest, sentence_encoder
 from curation_assets.engines.addresses import local_folder
+from curation_assets.engines.needs import FOLDER_SCHEMES, RoleNeeds
 from curation_assets.engines.packages import pinned_files
 from curation_assets.stores.parquet import read_parquet
+
+NEEDS = RoleNeeds(
+    schemes=(*FOLDER_SCHEMES, "glove"),
+    how_to_get=(
+        "Rao et al. read GloVe 840B, glove.840B.300d.txt of nlp.stanford.edu/projects/glove (2 GB, unpacked 5.6 GB); "
+        "name the file: roles: {word_vectors: 'path:/folder/glove.840B.300d.txt'}"
+    ),
+)
 
 
 class VectorFile:
@@ -145,8 +154,6 @@ def load(request: EngineRequest) -> WordVectors:
     if source.is_file():
         return VectorFile(request.identity, source)
     if request.address.text == "embedded:minilm":
-        from curation_assets.engines import sentence_encoder
-
         vocabulary = frozenset(word for word in (source / "vocab.txt").read_text(encoding="utf-8").split("\n") if word)
         whole_words = frozenset(word for word in vocabulary if word.isalpha())
         return SentenceWords(request.identity, sentence_encoder.load(request), whole_words)

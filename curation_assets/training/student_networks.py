@@ -12,8 +12,8 @@ import torch
 from curation_assets.core.roles import SentenceEncoder
 from curation_assets.engines.addresses import local_folder, resolve_address
 from curation_assets.engines.batches import autocast, quiet_loading
-from curation_assets.engines.mlp import build_mlp
-from curation_assets.engines.student import MeanPooledRegressor, tokenize
+from curation_assets.engines.networks import MeanPooledRegressor, build_mlp
+from curation_assets.engines.student import tokenize
 
 HELD_OUT_SHARE = 0.1
 WARM_UP_SHARE = 0.06  # formulas.md §1.8

@@ -96,7 +96,9 @@ def test_a_head_of_another_encoder_is_refused(tmp_path: Path) -> None:
     head = converted(tmp_path, nn.Linear(CLIP_WIDTH, 1), tmp_path / "clip")
     load_engine("aesthetic_head", profile_of("aesthetic_head", head))
     save_clip(tmp_path / "clip")  # other weights at the same address
-    with pytest.raises(ValueError, match=r"that address now has .* scores of another encoder mean nothing"):
+    with pytest.raises(
+        ValueError, match=r"head: fitted on path:.*clip with weights .*, got .*; bring those weights back"
+    ):
         load_engine("aesthetic_head", profile_of("aesthetic_head", head))
 
 

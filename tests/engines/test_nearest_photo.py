@@ -82,7 +82,7 @@ def test_stored_vectors_keep_their_direction() -> None:
 def test_banks_of_two_encoders_are_refused(tmp_path: Path, encoder: Any) -> None:
     vectors = encoder.embed_texts(CAPTIONS)
     other = bank(tmp_path / "bank", encoder, vectors, ModelIdentity(ENCODER, "shipped", "0" * 64))
-    with pytest.raises(ModelUnavailableError, match=r"made by weights 000000000000 of embedded:photo_pair, got"):
+    with pytest.raises(ValueError, match="fitted on embedded:photo_pair with weights 000000000000, got"):
         load_engine("text_to_image", other)
     captioner: Any = load_engine(
         "beam_captioner", Profile("test", {"beam_captioner": "embedded:nearest_captions"}, device="cpu")

@@ -1,7 +1,7 @@
-"""What filling a role takes besides its engine's own folder. One file per role that needs something, by its `NEEDS`.
+"""What filling a role takes besides its engine's own folder: the `NEEDS` of `engines/<role>.py`.
 
-No model library is imported here: identities are hashed by processes that never load a model. The file of a role is
-the light half of `engines/<role>.py`, which loads what is named here.
+Identities are hashed by processes that never load a model, so neither this file nor the file of a role imports a model
+library but inside a function.
 """
 
 import importlib
@@ -46,12 +46,9 @@ class RoleNeeds:
 
 @cache
 def needs_of(role: str) -> RoleNeeds:
-    """The needs of a role; the defaults where it has no file here."""
-    name = f"{__name__}.{role}"
-    if importlib.util.find_spec(name) is None:
-        return RoleNeeds()
-    needs: RoleNeeds = importlib.import_module(name).NEEDS
-    return needs
+    """The needs of a role; the defaults where its engine states none."""
+    engine = importlib.import_module(f"curation_assets.engines.{role}")
+    return getattr(engine, "NEEDS", RoleNeeds())
 
 
 def why_not_installed(role: str) -> str | None:
@@ -62,9 +59,9 @@ def why_not_installed(role: str) -> str | None:
     return f"role {role} needs the package {needs.package}, which is not installed; {install_extra(needs.extra)}"
 
 
-def card_of(address: ModelAddress) -> dict[str, Any]:
-    """card.json of a model folder, {} where there is none."""
-    path = local_folder(address) / "card.json"
+def card_of(address: ModelAddress, name: str = "card.json") -> dict[str, Any]:
+    """card.json, or another such file, of a model folder; {} where there is none."""
+    path = local_folder(address) / name
     card: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     return card
 
