@@ -47,15 +47,11 @@ class _ExampleCounter:
 
 
 METHOD = Method(
-    name="commas",
     function=commas,
-    columns=("caption",),
-    roles=("comma_counter",),
     unit="commas",
     bounds=(0.0, float("inf")),
-    direction="higher",
     source="this test",
-    version="1",
+    default=True,
     summary="Number of commas in the caption.",
     made_for=("short",),
     example=Example(columns={"caption": ["a", "a, b"]}, value=[0.0, 1.0], roles={"comma_counter": _ExampleCounter()}),
@@ -133,15 +129,11 @@ def reversal(caption):
 
 
 METHOD = Method(
-    name="reversal",
     function=reversal,
-    columns=("caption",),
-    roles=(),
     unit="share of characters",
     bounds=(0.0, 1.0),
-    direction="higher",
     source="this test",
-    version="1",
+    default=True,
     stage="teachers",
     summary="Share of characters that stay in place when the caption is reversed.",
     made_for=("abstract",),

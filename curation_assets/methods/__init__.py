@@ -1,7 +1,7 @@
 """Methods: ways to get one number per sample; one pure file each, discovered, never registered.
 
 A module of this package that defines `METHOD` is a method. To add one, copy `clip_score.py`, rename it, write the
-example first, run `make check`. Expensive or optional methods say `default=False`.
+example first, run `make check`. Pools run those of `default=True`, and others that they name.
 
 A user's own are files of `pools/methods` in the home, or entry points `curation_assets.methods` of installed packages
 (docs/user/own_methods.md): pools run those that they name.
@@ -9,6 +9,7 @@ A user's own are files of `pools/methods` in the home, or entry points `curation
 
 import difflib
 import importlib
+import inspect
 import math
 import pkgutil
 import re
@@ -75,34 +76,34 @@ class FileSetting:
 class Method:
     """A method and the facts that a reader needs to use its numbers.
 
-    `columns` name the sample columns that the function takes as keyword lists: "caption", "image" (PIL, RGB),
-    "sample_id", "generated_captions" and "detected_objects" (lists of strings per sample), "text_boxes",
-    "image_embedding". `roles` name the models that it takes as keywords. The function is called as
-    `function(**columns, **roles)` and returns `Values`; a sample's value depends on that sample alone. It never gets
-    null entries, nor blank captions where `blank_caption` is their reason: scoring gives those rows a reason instead.
+    The function's parameters without a default are what it takes, all as keywords: columns of samples as lists,
+    "caption", "image" (PIL, RGB), "sample_id", "generated_captions" and "detected_objects" (lists of strings per
+    sample), "text_boxes", "image_embedding"; models by the names of their roles. It returns `Values`; a sample's value
+    depends on that sample alone. It never gets null entries, nor blank captions where `blank_caption` is their reason:
+    scoring gives those rows a reason instead.
 
     A method of stage teachers reads captions (and sample_id) alone and returns the details TEACHER_DETAILS.
     Raises ValueError for unknown roles and kinds of noise, for bounds that are no interval, and for a `blank_caption`
     of a method that reads no captions.
     """
 
-    name: str
     function: Callable[..., Values]
-    columns: tuple[str, ...]
-    roles: tuple[str, ...]
     unit: str
     bounds: tuple[float, float]
-    direction: Literal["higher", "lower"]  # which end is better
     source: str  # paper, section
-    version: str  # bump when numbers change
     example: Example
+    name: str = ""  # as its file; left out, the function's
+    columns: tuple[str, ...] = ()  # left out as `roles` is, both follow from the function's parameters
+    roles: tuple[str, ...] = ()
+    direction: Literal["higher", "lower"] = "higher"  # which end is better
+    version: str = "1"  # bump when numbers change
     stage: Literal["signals", "teachers"] = "signals"
     summary: str = ""  # what the score is, one sentence
     made_for: tuple[str, ...] = ()  # planted KINDS of noise to separate from clean samples, the main one first
     known_limits: Mapping[str, str] = field(default_factory=dict)  # kind of made_for → why it cannot do well on scenes
     no_planted_kind: str = ""  # for a method without made_for: why no planted kind shows what it does
     blank_caption: str | None = None  # reason that a blank caption gets instead of a call; None: the function values it
-    default: bool = True  # False: a pool runs it only where its option `methods`, or the profile's, names it
+    default: bool = False  # False: a pool runs it only where its option `methods`, or the profile's, names it
     #: (addresses by role, settings) → a sentence on why its values may mislead with these models; None: nothing known
     caution: Callable[[Mapping[str, str], Mapping[str, Any]], str | None] = lambda addresses, settings: None
     file_settings: Mapping[str, FileSetting] = field(default_factory=dict)  # setting in the profile → how it is read
@@ -110,6 +111,13 @@ class Method:
     origin: str = ""  # set where it is found: the file or the entry point of one of a user's own
 
     def __post_init__(self) -> None:
+        if not self.columns and not self.roles:
+            parameters = inspect.signature(self.function).parameters.values()
+            files = {setting.parameter for setting in self.file_settings.values()}
+            taken = [one.name for one in parameters if one.default is one.empty and one.name not in files]
+            object.__setattr__(self, "roles", tuple(name for name in taken if name in ROLES))
+            object.__setattr__(self, "columns", tuple(name for name in taken if name not in ROLES))
+        object.__setattr__(self, "name", self.name or self.function.__name__)
         unknown = set(self.roles) - set(ROLES)
         if unknown:
             raise ValueError(f"method {self.name!r} needs unknown roles {sorted(unknown)}; known: {sorted(ROLES)}")

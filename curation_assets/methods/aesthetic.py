@@ -25,18 +25,12 @@ class _ExampleHead:
 
 
 METHOD = Method(
-    name="aesthetic",
     function=aesthetic,
-    columns=("image",),
-    roles=("aesthetic_head",),
     unit="predicted mean rating, nominally 1 to 10",
     bounds=(float("-inf"), float("inf")),
-    direction="higher",
     source="LAION aesthetics (Schuhmann et al. 2022), head named by the operator; formulas.md §14.3",
-    version="1",
     summary="People's mean rating of the looks of the image, predicted from its CLIP embedding.",
     no_planted_kind="no planted image is better looking than another, and no head is shipped",
-    default=False,
     example=Example(
         columns={"image": [Image.new("RGB", (1, 1), colour) for colour in ("black", (85, 85, 85), "white")]},
         value=[1.0, 4.0, 10.0],

@@ -54,19 +54,13 @@ class _ExampleEncoder:
 
 
 METHOD = Method(
-    name="ave_clip",
     function=ave_clip,
-    columns=("caption", "sample_id"),
-    roles=("text_to_image", "image_text_encoder"),
     unit="cosine",
     bounds=(-1.0, 1.0),
-    direction="higher",
     source="Wu & Smith 2023, aveCLIP; baseline of the ICC paper §5.1",
-    version="1",
     blank_caption="empty_caption",
     summary="Mean CLIP cosine of the caption with five pictures that a text-to-image model draws from it.",
     made_for=("abstract",),
-    default=False,
     example=Example(
         columns={"caption": ["red", "hope"], "sample_id": [f"{i:032x}" for i in range(2)]},
         value=[1.0, 0.2],  # of the five pictures of hope that these seeds give, one is red

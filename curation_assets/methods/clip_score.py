@@ -31,17 +31,13 @@ class _ExampleEncoder:
 
 
 METHOD = Method(
-    name="clip_score",
     function=clip_score,
-    columns=("image", "caption"),
-    roles=("image_text_encoder",),
     unit="cosine",
     bounds=(-1.0, 1.0),
-    direction="higher",
     source="Hessel et al. 2021 §3 without the factor 2.5; DataComp (Gadre et al. 2023) §3.2",
-    version="1",
     summary="Cosine of CLIP's image and text embeddings.",
     made_for=("mismatched",),
+    default=True,
     example=Example(
         columns={"image": [Image.new("RGB", (1, 1))] * 3, "caption": ["right", "up", "both"]},
         value=[1.0, 0.0, 0.6],

@@ -38,18 +38,12 @@ class _ExampleEncoder:
 
 
 METHOD = Method(
-    name="clip_score_metric",
     function=clip_score_metric,
-    columns=("image", "caption"),
-    roles=("image_text_encoder",),
     unit="2.5 · cosine, negative cosines as 0",
     bounds=(0.0, 2.5),
-    direction="higher",
     source="Hessel et al. 2021 §3, CLIPScore with the prompt 'A photo depicts'",
-    version="1",
     summary="CLIPScore: 2.5 times the CLIP cosine of image and prompted caption, negative cosines as 0.",
     made_for=("mismatched",),
-    default=False,
     example=Example(
         columns={"image": [Image.new("RGB", (1, 1))] * 4, "caption": ["right", "up", "both", "left"]},
         value=[2.5, 0.0, 1.5, 0.0],  # cosines 1, 0, .6, −1

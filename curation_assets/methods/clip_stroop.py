@@ -44,19 +44,13 @@ class _ExampleEncoder:
 
 
 METHOD = Method(
-    name="clip_stroop",
     function=clip_stroop,
-    columns=("caption",),
-    roles=("image_text_encoder",),
     unit="negative cosine",
     bounds=(-1.0, 1.0),
-    direction="higher",
     source="Alper et al. 2023 (Is BERT Blind?) §3, Stroop probing; baseline CLIP-SP of the ICC paper §5.1",
-    version="1",
     blank_caption="empty_caption",
     summary="Negative mean CLIP cosine of prompts about sight with the caption in their slot and with an empty slot.",
     made_for=("abstract",),
-    default=False,
     example=Example(
         columns={"caption": ["dog", "truth"]},
         value=[0.0, -1.0],

@@ -64,20 +64,14 @@ class _ExampleParser:
 
 
 METHOD = Method(
-    name="complexity_action",
     function=complexity_action,
-    columns=("caption",),
-    roles=("parser",),
     unit="1 passes, 0 does not (setting value: complexity of what passes)",
     bounds=(0.0, math.inf),
-    direction="higher",
     source="Radenovic et al. 2023 (DiHT) §3.1, Complexity and Action; no official code, formulas.md §6",
-    version="1",
     blank_caption="empty_caption",
     summary="1 where the caption's parse has a relation of an object and an action, at least one each, else 0.",
     made_for=("short",),
     known_limits={"short": "captions of scenes seldom have a verb, so few clean ones pass"},
-    default=False,
     example=Example(
         columns={"caption": ["red shoe", "a black cat chases a small bird", "the Sunflower Hotel"]},
         value=[0.0, 1.0, 0.0],  # no action; cat: black + subject = 2, chases; neither attribute nor action

@@ -69,19 +69,13 @@ class _ExampleLexicon:
 
 
 METHOD = Method(
-    name="conceptual_captions",
     function=conceptual_captions,
-    columns=("caption",),
-    roles=("parser", "lexicon"),
     unit="1 passes, 0 does not",
     bounds=(0.0, 1.0),
-    direction="higher",
     source="Conceptual Captions (Sharma et al. 2018) §3, text-based filtering; thresholds of formulas.md §7",
-    version="1",
     blank_caption="empty_caption",
     summary="1 where the caption passes the text rules of Conceptual Captions, else 0.",
     made_for=("boilerplate", "caps", "repetition", "foreign"),
-    default=False,
     example=Example(
         columns={
             "caption": [

@@ -30,18 +30,12 @@ def conceptual_captions_image(
 
 
 METHOD = Method(
-    name="conceptual_captions_image",
     function=conceptual_captions_image,
-    columns=("original_width", "original_height"),
-    roles=(),
     unit="1 passes, 0 does not",
     bounds=(0.0, 1.0),
-    direction="higher",
     source="Conceptual Captions (Sharma et al. 2018) §3, image-based filtering; formulas.md §7, stage 1",
-    version="1",
     summary="1 where the image passes the size and shape rules of Conceptual Captions, else 0.",
     made_for=("odd_size",),
-    default=False,
     example=Example(
         columns={"original_width": [401, 400, 1000, 802], "original_height": [802, 900, 401, 401]},
         value=[1.0, 0.0, 0.0, 1.0],  # ratio 2; 400 px is not above 400; ratio 2.49; ratio 2

@@ -18,19 +18,13 @@ def conceptual_captions_overlap(caption: Sequence[str], detected_objects: Sequen
 
 
 METHOD = Method(
-    name="conceptual_captions_overlap",
     function=conceptual_captions_overlap,
-    columns=("caption", "detected_objects"),
-    roles=(),
     unit="words",
     bounds=(0.0, float("inf")),
-    direction="higher",
     source="Conceptual Captions (Sharma et al. 2018) §3, image and text-based filtering; formulas.md §7, stage 3",
-    version="1",
     blank_caption="empty_caption",
     summary="Number of the caption's words that name a detected object.",
     made_for=("mismatched", "abstract"),
-    default=False,
     example=Example(
         columns={
             "caption": ["two red kites over a beach", "a moment to remember", "Kite"],

@@ -171,19 +171,13 @@ class _ExampleWordNet:
 
 
 METHOD = Method(
-    name="conceptual_captions_transform",
     function=conceptual_captions_transform,
-    columns=("caption",),
-    roles=("parser", "wordnet"),
     unit="1 passes, 0 does not",
     bounds=(0.0, 1.0),
-    direction="higher",
     source="Conceptual Captions (Sharma et al. 2018) §3, text transformation with hypernymization; formulas.md §7.4",
-    version="1",
     blank_caption="empty_caption",
     summary="1 where the caption can be written without names, dates and places, else 0.",
     no_planted_kind="no planted caption holds names, dates or places with a name",
-    default=False,
     file_settings={"entities_file": FileSetting("entities", parse_entities)},
     example=Example(
         columns={"caption": ["crowd at a concert in Paris", "Zyx Zyxel waves her red hat", "Paris car"]},

@@ -51,18 +51,12 @@ def _ratings_of(words: list[str], lexicon: Mapping[str, float]) -> tuple[list[fl
 
 
 METHOD = Method(
-    name="concreteness_lexicon",
     function=concreteness_lexicon,
-    columns=("caption",),
-    roles=(),
     unit="mean word rating (1 to 5 in the list of Brysbaert et al. 2014)",
     bounds=(float("-inf"), float("inf")),  # the scale is the lexicon's
-    direction="higher",
     source="Brysbaert, Warriner & Kuperman 2014; word list given by the user",
-    version="1",
     summary="Mean concreteness rating of the caption's words in a rated word list.",
     made_for=("abstract",),
-    default=False,
     file_settings={"path": FileSetting("lexicon", word_ratings)},
     example=Example(
         columns={"caption": ["Two dogs!", "a hot dog", "truth and dogs", "truth"]},

@@ -32,19 +32,13 @@ def datacomp_basic(
 
 
 METHOD = Method(
-    name="datacomp_basic",
     function=datacomp_basic,
-    columns=("caption", "original_width", "original_height"),
-    roles=("language_identifier",),
     unit="1 passes, 0 does not",
     bounds=(0.0, 1.0),
-    direction="higher",
     source="DataComp (Gadre et al. 2023) §3.2, basic filtering; formulas.md §3.2",
-    version="1",
     summary="1 where caption and image pass DataComp's basic rules of language, caption length and image size, else 0.",
     made_for=("odd_size", "short", "foreign"),
     known_limits={"short": "planted short captions have talk after them: more than two words"},
-    default=False,
     example=Example(
         columns={
             "caption": ["a red kite", "a red kite", "a red kite", "kite", "der rote Drachen"],

@@ -54,19 +54,13 @@ class ExampleIdentifier:
 
 
 METHOD = Method(
-    name="datacomp_caption",
     function=datacomp_caption,
-    columns=("caption",),
-    roles=("language_identifier",),
     unit="1 passes, 0 does not",
     bounds=(0.0, 1.0),
-    direction="higher",
     source="DataComp (Gadre et al. 2023) §3.2, basic filtering, captions; formulas.md §3.2",
-    version="1",
     summary="1 where the caption is English, longer than two words and longer than five characters, else 0.",
     made_for=("short", "foreign"),
     known_limits={"short": "planted short captions have talk after them: more than two words"},
-    default=False,
     example=Example(
         columns={"caption": ["a red kite", "red kite", "i a b", "hier ist der Hund"]},
         value=[1.0, 0.0, 0.0, 0.0],  # 3 words, 10 characters; 2 words; 5 characters; German

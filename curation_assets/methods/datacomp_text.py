@@ -73,19 +73,13 @@ class _ExampleWordNet:
 
 
 METHOD = Method(
-    name="datacomp_text",
     function=datacomp_text,
-    columns=("caption",),
-    roles=("language_identifier", "wordnet"),
     unit="1 passes, 0 does not",
     bounds=(0.0, 1.0),
-    direction="higher",
     source="DataComp (Gadre et al. 2023) §3.2, text-based filtering; formulas.md §3.2",
-    version="1",
     summary="1 where the caption is English and one of its words is an object of ImageNet-21k, else 0.",
     made_for=("abstract", "foreign"),
     known_limits={"abstract": "abstract captions name people and things too"},
-    default=False,
     file_settings={"wordnet_ids": FileSetting("wordnet_offsets", parse_wordnet_ids, is_list=True)},
     example=Example(
         columns={"caption": ["two dogs", "a dog, running", "der dog", "nothing"]},

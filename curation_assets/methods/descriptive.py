@@ -25,19 +25,13 @@ def probability_of(counts: np.ndarray, intercept: float, per_word: float) -> np.
 
 
 METHOD = Method(
-    name="descriptive",
     function=descriptive,
-    columns=("caption",),
-    roles=(),
     unit="probability that the alt-text says what its image shows",
     bounds=(0.0, 1.0),
-    direction="higher",
     source="this project: hand labels of alt-texts of web sites; docs/decisions/0098",
-    version="1",
     blank_caption="empty_caption",
     summary="How likely an alt-text of so few informative words is to say what its image shows.",
-    made_for=("file_name",),
-    default=False,  # profile photos names it
+    made_for=("file_name",),  # profile photos names it
     example=Example(
         columns={"caption": ["IMG_2031.jpg", "company logo", "a red dog", "Two red dogs run on the wide sandy beach"]},
         value=[0.1076474264, 0.1960763780, 0.4992500006, 0.9855285450],

@@ -72,18 +72,13 @@ def _has_letter(text: str) -> bool:
 
 
 METHOD = Method(
-    name="english",
     function=english,
-    columns=("caption",),
-    roles=("language_identifier",),
     unit="1 English, 0 not",
     bounds=(0.0, 1.0),
-    direction="higher",
     source="DataComp (Gadre et al. 2023) §3.2 and LAION-2B (Schuhmann et al. 2022), language; formulas.md §3.2",
     version="3",
     summary="1 where neither the script nor a likely language speaks against English, else 0.",
     made_for=("foreign",),
-    default=False,
     example=Example(
         columns={"caption": ["a red kite", "der rote Drachen", "Red Der", "красный змей", "10.5"]},
         value=[1.0, 0.0, 1.0, 0.0, 1.0],

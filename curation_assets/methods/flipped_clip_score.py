@@ -44,19 +44,13 @@ def _spot(x: int, y: int) -> Image.Image:
 
 
 METHOD = Method(
-    name="flipped_clip_score",
     function=flipped_clip_score,
-    columns=("image", "caption"),
-    roles=("image_text_encoder",),
     unit="cosine",
     bounds=(-1.0, 1.0),
-    direction="higher",
     source="EcoDatum (Xu et al. 2025, arXiv 2502.08211), both flips as one; formulas.md §15.6",
-    version="1",
     blank_caption="empty_caption",
     summary="The lower CLIP cosine of the caption with the mirrored image and with the image upside down.",
     made_for=("mismatched",),
-    default=False,
     example=Example(
         columns={
             "image": [_spot(1, 0), _spot(2, 1), _spot(1, 0)],  # above, to the right, above

@@ -45,18 +45,15 @@ class _ExampleStudent:
 
 
 METHOD = Method(
-    name="icc",
     function=icc,
-    columns=("caption",),
-    roles=("student", "language_identifier"),
     unit="concreteness, nominally 0 to 1, not clipped",
     bounds=(-math.inf, math.inf),  # an unclipped regression: the published student reaches 1.04 (formulas.md §1.1)
-    direction="higher",
     source="ICC: Image Caption Concreteness (2024) §4.3, distilled student",
     version="4",
     blank_caption="empty_caption",
     summary="Concreteness of the caption: the student's regression of the fused teachers' scores.",
     made_for=("abstract", "partial", "boilerplate", "file_name"),
+    default=True,
     example=Example(
         columns={"caption": ["red dog", "dog of hope forever", "hope"]},
         value=[1.04, 0.26, 0.0],

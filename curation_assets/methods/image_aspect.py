@@ -19,18 +19,12 @@ def image_aspect(original_width: Sequence[int], original_height: Sequence[int]) 
 
 
 METHOD = Method(
-    name="image_aspect",
     function=image_aspect,
-    columns=("original_width", "original_height"),
-    roles=(),
     unit="shorter ÷ longer side",
     bounds=(0.0, 1.0),
-    direction="higher",
     source="CleanVision 0.3.7 (Cleanlab), issue odd_aspect_ratio; formulas.md §14.1",
-    version="1",
     summary="Shorter side of the image over its longer side, low for a strip.",
     made_for=("odd_size",),
-    default=False,
     example=Example(
         columns={"original_width": [640, 480, 1000], "original_height": [640, 640, 250]}, value=[1.0, 0.75, 0.25]
     ),

@@ -55,18 +55,12 @@ def image_based(
 
 
 METHOD = Method(
-    name="image_based",
     function=image_based,
-    columns=("caption", "image_embedding"),
-    roles=("language_identifier",),
     unit="1 passes, 0 does not",
     bounds=(0.0, 1.0),
-    direction="higher",
     source="DataComp (Gadre et al. 2023) §3.2, image-based filtering; formulas.md §3.2",
-    version="1",
     summary="1 where the caption passes and the image's nearest cluster is also that of a reference image, else 0.",
     made_for=("text_only",),
-    default=False,
     file_settings={"path": FileSetting("clusters", read_clusters, table=IMAGE_CLUSTERS)},
     example=Example(
         columns={

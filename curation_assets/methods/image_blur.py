@@ -37,18 +37,12 @@ def _stripes(level: int) -> Image.Image:
 
 
 METHOD = Method(
-    name="image_blur",
     function=image_blur,
-    columns=("image",),
-    roles=(),
     unit="d / (d + 10), d the deviation of the Laplacian in grey levels",
     bounds=(0.0, 1.0),
-    direction="higher",
     source="variance of the Laplacian (Pech-Pacheco et al. 2000); formulas.md §14.1",
-    version="1",
     summary="Strength of the edges of the image at 128 px, low where it is blurred.",
     made_for=("blurred",),
-    default=False,
     example=Example(
         columns={"image": [_stripes(0), _stripes(5), _stripes(45)]},
         value=[0.0, 0.5, 0.9],  # the Laplacian is 2 · level and −2 · level in turn: its deviation is 2 · level

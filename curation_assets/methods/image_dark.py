@@ -18,18 +18,12 @@ def image_dark(image: Sequence[Image.Image]) -> Values:
 
 
 METHOD = Method(
-    name="image_dark",
     function=image_dark,
-    columns=("image",),
-    roles=(),
     unit="perceived brightness of the 99th percentile",
     bounds=(0.0, 1.0),
-    direction="higher",
     source="CleanVision 0.3.7 (Cleanlab), issue dark; formulas.md §14.1",
-    version="1",
     summary="Brightness of the brightest hundredth of the image, low where it is underexposed.",
     made_for=("dark",),
-    default=False,
     example=Example(
         columns={"image": [Image.new("RGB", (8, 8), (level,) * 3) for level in (0, 51, 255)]},
         value=[0.0, 0.2, 1.0],  # level ÷ 255 of a grey pixel

@@ -25,18 +25,12 @@ def _halves() -> Image.Image:
 
 
 METHOD = Method(
-    name="image_entropy",
     function=image_entropy,
-    columns=("image",),
-    roles=(),
     unit="entropy of the channel values in bits, over 10",
     bounds=(0.0, 1.0),
-    direction="higher",
     source="CleanVision 0.3.7 (Cleanlab), issue low_information; formulas.md §14.1",
-    version="1",
     summary="Entropy of the channel values of the image, low where it has few colours.",
     made_for=("text_only",),
-    default=False,
     example=Example(
         columns={"image": [Image.new("RGB", (8, 8), "teal"), _halves()]},
         value=[0.1584963, 0.2584963],  # log2(3) and log2(6) bits: each of three channels has one value, or two

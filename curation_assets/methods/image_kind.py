@@ -31,18 +31,12 @@ class _ExampleClassifier:
 
 
 METHOD = Method(
-    name="image_kind",
     function=image_kind,
-    columns=("image",),
-    roles=("kind_classifier",),
     unit="probability that the image is a photograph",
     bounds=(0.0, 1.0),
-    direction="higher",
     source="this project: a linear layer on frozen features; docs/models/image_kind.md",
-    version="1",
     summary="Probability that the image is a photograph, and not a screenshot, diagram, drawing, logo or document.",
     no_planted_kind="every planted image is drawn",
-    default=False,
     example=Example(
         columns={"image": [Image.new("RGB", (1, 1), colour) for colour in ("black", (51, 0, 0), "red")]},
         value=[1.0, 0.8, 0.0],

@@ -18,18 +18,12 @@ def image_light(image: Sequence[Image.Image]) -> Values:
 
 
 METHOD = Method(
-    name="image_light",
     function=image_light,
-    columns=("image",),
-    roles=(),
     unit="1 − perceived brightness of the 5th percentile",
     bounds=(0.0, 1.0),
-    direction="higher",
     source="CleanVision 0.3.7 (Cleanlab), issue light; formulas.md §14.1",
-    version="1",
     summary="One minus the brightness of the darkest twentieth of the image, low where it is overexposed.",
     no_planted_kind="no planted image is overexposed",
-    default=False,
     example=Example(
         columns={"image": [Image.new("RGB", (8, 8), (level,) * 3) for level in (255, 204, 0)]},
         value=[0.0, 0.2, 1.0],  # 1 − level ÷ 255 of a grey pixel

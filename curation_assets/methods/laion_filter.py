@@ -59,18 +59,12 @@ def threshold_caution(addresses: Mapping[str, str], settings: Mapping[str, Any])
 
 
 METHOD = Method(
-    name="laion_filter",
     function=laion_filter,
-    columns=("image", "caption"),
-    roles=("image_text_encoder", "language_identifier"),
     unit="1 passes, 0 does not",
     bounds=(0.0, 1.0),
-    direction="higher",
     source="LAION-2B (Schuhmann et al. 2022) as in DataComp (Gadre et al. 2023) §3.2; formulas.md §3.2",
-    version="1",
     summary="1 where the caption is English and its CLIP cosine is at least .28 (chosen for ViT-B/32), else 0.",
     made_for=("mismatched", "foreign"),
-    default=False,
     caution=threshold_caution,
     example=Example(
         columns={"image": [Image.new("RGB", (1, 1))] * 3, "caption": ["right", "up", "both"]},

@@ -82,18 +82,12 @@ class _ExampleEncoder:
 
 
 METHOD = Method(
-    name="neg_clip_loss",
     function=neg_clip_loss,
-    columns=("sample_id", "caption", "image_embedding"),
-    roles=("image_text_encoder",),
     unit="cosine less the mean log-sum-exp of the contrasted cosines times the temperature",
     bounds=(-float("inf"), 0.0),
-    direction="higher",
     source="Wang et al. 2024 (arXiv 2405.19547) §3.1; formulas.md §15.1",
-    version="1",
     summary="CLIP's cosine less what image and caption get beside a reference set of other captions and images.",
     made_for=("mismatched",),
-    default=False,
     blank_caption="empty_caption",
     file_settings={"path": FileSetting("pairs", read_contrast_pairs, table=CONTRAST_PAIRS)},
     example=Example(  # τ = 1: 1 − log(e¹ + e⁰), the pair itself being in the set; 0 − log(e⁰ + e¹ + e⁰), added to it

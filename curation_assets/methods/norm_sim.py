@@ -55,18 +55,12 @@ def norm_sim(
 
 
 METHOD = Method(
-    name="norm_sim",
     function=norm_sim,
-    columns=("image_embedding",),
-    roles=(),
     unit="largest cosine (p = inf), or root of the sum of squared cosines (p = 2)",
     bounds=(-1.0, float("inf")),
-    direction="higher",
     source="Wang et al. 2024 (arXiv 2405.19547) §3.2; formulas.md §15.2",
-    version="1",
     summary="Cosine of the image with the nearest target image; with p = 2 the norm of its cosines with all of them.",
     made_for=("text_only",),
-    default=False,
     file_settings={"path": FileSetting("targets", read_target_images, table=TARGET_IMAGES)},
     example=Example(
         columns={"image_embedding": [[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]]},

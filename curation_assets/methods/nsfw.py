@@ -30,18 +30,12 @@ class _ExampleClassifier:
 
 
 METHOD = Method(
-    name="nsfw",
     function=nsfw,
-    columns=("image",),
-    roles=("safety_classifier",),
     unit="probability that the image is safe for work",
     bounds=(0.0, 1.0),
-    direction="higher",
     source="an image classifier named by the operator (role safety_classifier)",
-    version="1",
     summary="Probability that the image is safe for work, by a classifier that the operator names.",
     no_planted_kind="no planted image is unsafe",
-    default=False,
     example=Example(
         columns={"image": [Image.new("RGB", (1, 1), colour) for colour in ("black", (51, 0, 0), "red")]},
         value=[1.0, 0.8, 0.0],

@@ -17,17 +17,11 @@ def object_count(detected_objects: Sequence[Sequence[str]]) -> Values:
 
 
 METHOD = Method(
-    name="object_count",
     function=object_count,
-    columns=("detected_objects",),
-    roles=(),
     unit="different labels",
     bounds=(0.0, float("inf")),
-    direction="higher",
     source="EcoDatum (Xu et al. 2025, arXiv 2502.08211), labels in place of boxes; formulas.md §15.6",
-    version="1",
     summary="Number of different labels that the object detector finds in the image.",
     made_for=("text_only",),
-    default=False,
     example=Example(columns={"detected_objects": [["dog", "kite"], [], ["dog"]]}, value=[2.0, 0.0, 1.0]),
 )

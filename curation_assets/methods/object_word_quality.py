@@ -45,18 +45,12 @@ class _ExampleVectors:
 
 
 METHOD = Method(
-    name="object_word_quality",
     function=object_word_quality,
-    columns=("caption", "detected_objects"),
-    roles=("word_vectors",),
     unit="sum of 3 cosines",
     bounds=(-float(PAIRS), float(PAIRS)),
-    direction="higher",
     source="Rao et al., quality (eq. 3, with cos for 1 − cos); formulas.md §8.2",
-    version="1",
     summary="Sum of the 3 highest cosines of word vectors between the caption's words and detected objects.",
     made_for=("mismatched", "abstract"),
-    default=False,
     example=Example(
         columns={
             "caption": ["a dog and a kite", "a puppy", "nothing known"],

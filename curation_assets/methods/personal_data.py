@@ -33,18 +33,12 @@ def personal_data(caption: Sequence[str], patterns: Mapping[str, str] | None = N
 
 
 METHOD = Method(
-    name="personal_data",
     function=personal_data,
-    columns=("caption",),
-    roles=(),
     unit="1 none found, 0 some",
     bounds=(0.0, 1.0),
-    direction="higher",
     source="this project: patterns with Luhn's check for cards and ISO 13616's for IBANs",
-    version="1",
     summary="1 where the caption has no e-mail address, telephone, card or account number, else 0.",
     no_planted_kind="no planted caption holds personal data",
-    default=False,
     file_settings={"path": FileSetting("patterns", read_patterns)},
     example=Example(
         columns={"caption": ["a red kite", "write to ann@example.org", "card 4111 1111 1111 1111", "no. 4111 1111"]},

@@ -23,18 +23,12 @@ class _ExampleJudge:
 
 
 METHOD = Method(
-    name="quality_judge",
     function=quality_judge,
-    columns=("image", "caption"),
-    roles=("quality_judge",),
     unit="points of the judge: 0 to 100 by prompt (MLM-Filter), 0 to 3 by a head (UniFilter)",
     bounds=(-float("inf"), float("inf")),
-    direction="higher",
     source="Wang et al. 2024 (MLM-Filter, arXiv 2403.02677); UniFilter; formulas.md §15.10",
-    version="1",
     summary="Score of image and caption by a multimodal language model that the operator names.",
     no_planted_kind="no judge is shipped",
-    default=False,
     blank_caption="empty_caption",
     example=Example(
         columns={"image": [Image.new("RGB", (1, 1))] * 2, "caption": ["kite", "a red kite"]},

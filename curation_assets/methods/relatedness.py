@@ -34,18 +34,12 @@ def parse_word_weights(columns: dict[str, list[Any]]) -> WordWeights:
 
 
 METHOD = Method(
-    name="relatedness",
     function=relatedness,
-    columns=("caption",),
-    roles=(),
     unit="sum of cosines, one per downstream text",
     bounds=(0.0, float("inf")),
-    direction="higher",
     source="Rao et al., relatedness (TF-IDF, idf not smoothed); formulas.md §8.1",
-    version="1",
     summary="Sum of TF-IDF cosines of the caption with the captions of a downstream task.",
     made_for=("abstract", "boilerplate"),
-    default=False,
     file_settings={"word_weights_file": FileSetting("word_weights", parse_word_weights, table=WORD_WEIGHTS)},
     example=Example(
         columns={"caption": ["red kite beach", "tractor barn", "red tractor", "kite kite sea"]},

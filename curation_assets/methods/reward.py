@@ -24,19 +24,13 @@ class _ExampleRewardModel:
 
 
 METHOD = Method(
-    name="reward",
     function=reward,
-    columns=("image", "caption"),
-    roles=("reward_model",),
     unit="reward, comparable within one trained model",
     bounds=(float("-inf"), float("inf")),
-    direction="higher",
     source="Compress & Align (supplement: architecture; formulas.md §9)",
-    version="1",
     blank_caption="empty_caption",
     summary="Output of a reward model trained on people's rankings of captions for an image.",
     made_for=("mismatched", "partial", "abstract"),
-    default=False,
     example=Example(
         columns={"image": [Image.new("RGB", (1, 1))] * 2, "caption": ["a red kite", "kite"]},
         value=[1.0, -1.0],

@@ -44,20 +44,16 @@ class _ExampleDecoder:
 
 
 METHOD = Method(
-    name="sba",
     function=sba,
-    columns=("caption",),
-    roles=("semantic_decoder",),
     unit="edit similarity",
     bounds=(0.0, 1.0),
-    direction="higher",
     source="ICC: Image Caption Concreteness (2024) §4.2, semantic-bottleneck autoencoder",
-    version="1",
     blank_caption="empty_caption",
     stage="teachers",
     teacher_order=2,
     summary="Highest edit similarity of the caption with its reconstructions from one CLIP text vector.",
     made_for=("abstract",),
+    default=True,
     example=Example(
         columns={"caption": ["a red kite", "a red kite over the sea", "kite"]},
         # "a blue kite": 4 edits of 11 → .636364 beats "a kite": 4 of 10 → .6; "kite" in 23 characters: 4/23

@@ -42,19 +42,14 @@ class _ExampleBank:
 
 
 METHOD = Method(
-    name="scene_bank",
     function=scene_bank,
-    columns=("caption",),
-    roles=("scene_bank",),
     unit="mean cosine with the nearest scenes",
     bounds=(-1.0, 1.0),
-    direction="higher",
     source="in place of VBA (ICC: Image Caption Concreteness, 2024, §4.1); non-parametric, our own",
     version="2",
     blank_caption="empty_caption",
     summary="Mean cosine of the caption with the nearest captions of a bank of drawable scenes.",
     made_for=("abstract",),
-    default=False,
     example=Example(
         columns={"caption": ["red kite", "red idea", "idea"]},
         # (1 + ½) / 2, (½ + ½) / 2, 0

@@ -28,19 +28,13 @@ class _ExampleBottleneck:
 
 
 METHOD = Method(
-    name="sentence_bottleneck",
     function=sentence_bottleneck,
-    columns=("caption",),
-    roles=("sentence_bottleneck",),
     unit="cosine of embedding and reconstruction",
     bounds=(-1.0, 1.0),
-    direction="higher",
     source="in place of SBA (ICC: Image Caption Concreteness, 2024, §4.2); a linear autoencoder, our own",
-    version="1",
     blank_caption="empty_caption",
     summary="Cosine of the caption's sentence embedding with its reconstruction from a narrow linear code.",
     made_for=("abstract",),
-    default=False,
     example=Example(
         columns={"caption": ["red kite", "red idea", "idea idea"]},
         # 1; √(2/3) of (0,1,1,1) against (0,1,0,1); 1/√5 of (0,0,2,1) against (0,0,0,1)

@@ -58,17 +58,13 @@ class _ExampleSentenceEncoder:
 
 
 METHOD = Method(
-    name="sieve",
     function=sieve,
-    columns=("caption", "generated_captions"),
-    roles=("sentence_encoder",),
     unit="cosine",
     bounds=(-1.0, 1.0),
-    direction="higher",
     source="SIEVE (Mahmoud et al. 2024) §3.2; masking of formulas.md §2.3, clean mode",
-    version="1",
     summary="Highest cosine of sentence embeddings between the caption and generated captions, medium phrases masked.",
     made_for=("mismatched", "abstract", "boilerplate"),
+    default=True,
     example=Example(
         columns={
             "caption": ["a photo of red kite", "red", "stock photo", "barn"],

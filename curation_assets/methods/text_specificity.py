@@ -31,19 +31,13 @@ class _ExampleEncoder:
 
 
 METHOD = Method(
-    name="text_specificity",
     function=text_specificity,
-    columns=("caption",),
-    roles=("hyperbolic_text_encoder",),
     unit="radians",
     bounds=(-float(np.pi) / 2, float(np.pi)),
-    direction="higher",
     source="HYPE (Kim et al. 2024, arXiv 2404.17507) §3, ε_t; formulas.md §15.12",
-    version="1",
     blank_caption="empty_caption",
     summary="Mean angle of reference images outside the caption's entailment cone, by a hyperbolic CLIP.",
     no_planted_kind="no hyperbolic CLIP is shipped",
-    default=False,
     example=Example(
         columns={"caption": ["a red kite", "stuff"]},
         # one image ahead (0), one behind (π): π/2 less the half aperture, asin(.2 / sinh 1) and, near the origin, π/2

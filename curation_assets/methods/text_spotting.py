@@ -29,18 +29,12 @@ def _box(text: str, confidence: float = 0.9) -> dict[str, Any]:
 
 
 METHOD = Method(
-    name="text_spotting",
     function=text_spotting,
-    columns=("caption", "text_boxes"),
-    roles=(),
     unit="1 passes, 0 does not",
     bounds=(0.0, 1.0),
-    direction="higher",
     source="Radenovic et al. 2023 (DiHT) §3; SIEVE (Mahmoud et al. 2024) appendix C.1; formulas.md §5",
-    version="1",
     summary="1 where no word read in the image stands in the caption, else 0.",
     made_for=("text_only",),
-    default=False,
     example=Example(
         columns={
             "caption": ["summer sale now", "summer sale now", "summer sale now", "midsummer night", "a red kite"],

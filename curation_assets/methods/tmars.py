@@ -59,18 +59,12 @@ _BLACK_CORNER.paste((0, 0, 0), (0, 0, 3, 3))
 _BOX = [0.0, 0.0, 2.0, 0.0, 2.0, 2.0, 0.0, 2.0]
 
 METHOD = Method(
-    name="tmars",
     function=tmars,
-    columns=("image", "caption", "text_boxes"),
-    roles=("image_text_encoder",),
     unit="cosine",
     bounds=(-1.0, 1.0),
-    direction="higher",
     source="T-MARS (Maini et al. 2023) §4; fill modes of formulas.md §5",
-    version="1",
     summary="Cosine of CLIP's text embedding and the embedding of the image with its text painted over.",
     made_for=("mismatched", "text_only"),
-    default=False,
     example=Example(
         columns={
             "image": [_BLACK_CORNER] * 4,

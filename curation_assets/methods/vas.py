@@ -24,18 +24,12 @@ def vas(image_embedding: Sequence[Sequence[float]], targets: TargetImages | None
 
 
 METHOD = Method(
-    name="vas",
     function=vas,
-    columns=("image_embedding",),
-    roles=(),
     unit="mean squared cosine",
     bounds=(0.0, 1.0),
-    direction="higher",
     source="Wang et al. 2024 (arXiv 2402.02055) §4; formulas.md §15.3",
-    version="1",
     summary="Mean squared cosine of the image with the target images: fᵀ Σ f, with Σ their second moment.",
     made_for=("text_only",),
-    default=False,
     file_settings={"path": FileSetting("targets", read_target_images, table=TARGET_IMAGES)},
     example=Example(
         columns={"image_embedding": [[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]]},

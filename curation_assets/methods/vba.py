@@ -87,20 +87,16 @@ class _ExampleSimilarity:
 
 
 METHOD = Method(
-    name="vba",
     function=vba,
-    columns=("caption", "sample_id"),
-    roles=("text_to_image", "beam_captioner", "text_similarity"),
     unit="text similarity (BERTScore F1, not rescaled)",
     bounds=(-1.0, 1.0),
-    direction="higher",
     source="ICC: Image Caption Concreteness (2024) §4.1, visual-bottleneck autoencoder",
-    version="1",
     blank_caption="empty_caption",
     stage="teachers",
     teacher_order=1,
     summary="Highest text similarity of the caption with captions of a picture drawn from it.",
     made_for=("abstract",),
+    default=True,
     example=Example(
         columns={"caption": ["red", "red hope", "hope"], "sample_id": [f"{i:032x}" for i in range(3)]},
         value=[1.0, 0.5, 0.0],

@@ -38,18 +38,13 @@ def _box(text: str, left: float = 0.0, top: float = 0.0) -> dict[str, Any]:
 
 
 METHOD = Method(
-    name="watermark",
     function=watermark,
-    columns=("text_boxes",),
-    roles=(),
     unit="1 passes, 0 does not",
     bounds=(0.0, 1.0),
-    direction="higher",
     source="this project: rules on text boxes; formulas.md §14.2",
     version="2",
     summary="1 where no agency's name, notice of rights, stamp or repeated text is read in the image, else 0.",
     no_planted_kind="no planted image has a watermark",
-    default=False,
     file_settings={"path": FileSetting("names", read_names, is_list=True)},
     example=Example(
         columns={

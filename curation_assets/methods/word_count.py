@@ -12,17 +12,11 @@ def word_count(caption: Sequence[str]) -> Values:
 
 
 METHOD = Method(
-    name="word_count",
     function=word_count,
-    columns=("caption",),
-    roles=(),
     unit="words",
     bounds=(0.0, float("inf")),
-    direction="higher",
     source="this project: on alt texts of web sites the plainest sign of a description; docs/decisions/0061",
-    version="1",
-    summary="Number of the caption's words.",
-    default=False,  # profile photos names it
+    summary="Number of the caption's words.",  # profile photos names it
     no_planted_kind="no planted caption is worse for its length alone",
     example=Example(columns={"caption": ["logo", "a red  cube beside\ta ball", ""]}, value=[1.0, 6.0, 0.0]),
 )
