@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 from PIL import Image
 
+from benchmarks.papers.classes import LabelledSet, label_of
 from benchmarks.papers.classification import SIMPLE_TEMPLATE, class_embeddings, zero_shot_metrics
 from benchmarks.papers.recalls import chance_recalls, recall_intervals
 from curation_assets.core.progress import ProgressReporter
@@ -94,8 +95,7 @@ def measure_zero_shot(
 
     Raises ValueError for a set without labels, or without an image that can be decoded.
     """
-    labelled = [image for image in evaluation.images if image.label is not None]
-    if not labelled or not evaluation.class_names:
+    if not isinstance(evaluation, LabelledSet) or not evaluation.class_names:
         raise ValueError(
             f"{evaluation.name} has captions and no labels; measure it by `python -m benchmarks.papers retrieval`"
         )
@@ -104,8 +104,8 @@ def measure_zero_shot(
     work = EmbeddingWork(encoder, progress, unfinished)
     embedded = work.texts(texts, "class names")
     classifier = class_embeddings(embedded.reshape(len(evaluation.class_names), len(templates), -1))  # (C, D)
-    images, image_embeddings, rejected = work.images(labelled, limits)
-    labels = np.array([image.label for image in images], dtype=np.int64)
+    images, image_embeddings, rejected = work.images(evaluation.images, limits)
+    labels = np.array([label_of(image) for image in images], dtype=np.int64)
     metrics = zero_shot_metrics(image_embeddings, classifier, labels)
     work.finish()
     class_count = len(evaluation.class_names)

@@ -126,7 +126,7 @@ def zero_shot(
     encoder, folder, reporter = _encoder(home, profile, role)
     measured = measure_zero_shot(measured_set, encoder, reporter, folder)
     described = {"set": _set_facts(measured_set, evaluation_set), "model": vars(encoder.identity)}
-    own = bool(measured_set.templates)
+    own = bool(getattr(measured_set, "templates", ()))
     if as_json:
         show_json(_as_json(described, measured) | {"templates": list(measured.templates), "templates_of_set": own})
         return
@@ -211,7 +211,10 @@ def _file_identities(files: Mapping[str, Path]) -> dict[str, Any]:
 
 
 def _set_facts(measured_set: Any, path: Path) -> dict[str, Any]:
-    return {"name": measured_set.name, "layout": measured_set.layout, "path": str(path), "sha256": measured_set.sha256}
+    from benchmarks.papers.classes import set_sha256
+
+    digest = set_sha256(measured_set)
+    return {"name": measured_set.name, "layout": measured_set.layout, "path": str(path), "sha256": digest}
 
 
 def _as_json(described: Mapping[str, Any], measured: Any) -> dict[str, Any]:

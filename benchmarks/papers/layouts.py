@@ -14,6 +14,7 @@ from typing import Any
 
 import polars as pl
 
+from benchmarks.papers.classes import PaperImage, ReadClasses, labelled_set_of, read_class_folders, with_labels
 from curation_assets.evaluation.sets.images import EvaluationImage, EvaluationSet
 from curation_assets.evaluation.sets.layouts import (
     CAPTIONS_PER_IMAGE,
@@ -26,12 +27,11 @@ from curation_assets.evaluation.sets.layouts import (
     chosen_split,
     entries_of,
     first_file,
-    read_class_folders,
     read_json,
     read_karpathy,
     read_tars,
 )
-from curation_assets.evaluation.sets.read_set import evaluation_set_of, read_evaluation_set
+from curation_assets.evaluation.sets.read_set import evaluation_set_of, read_layout
 from curation_assets.sources import image_columns
 from curation_assets.stores.damaged_tables import schema_of
 from curation_assets.stores.image_files import image_names, locate
@@ -76,7 +76,7 @@ def read_coco(root: Path, split: str | None) -> ReadSet | None:
     )
 
 
-def _coco_images(root: Path, path: Path, folders: Sequence[str]) -> tuple[list[EvaluationImage], Finder]:
+def _coco_images(root: Path, path: Path, folders: Sequence[str]) -> tuple[list[PaperImage], Finder]:
     """Images of a file in COCO's format of captions."""
     content = read_json(path)
     entries = entries_of(content, "images", path, {"id": (int, str), "file_name": (str,)})
@@ -84,14 +84,15 @@ def _coco_images(root: Path, path: Path, folders: Sequence[str]) -> tuple[list[E
     captions: dict[str, list[str]] = {}
     for annotation in annotations:
         captions.setdefault(str(annotation["image_id"]), []).append(annotation["caption"])
-    finder, images = Finder(root, folders), []
+    finder = Finder(root, folders)
+    images: list[PaperImage] = []
     for entry in entries:
         file = finder.find(entry["file_name"])
         if file is not None:
             image_id, domain = str(entry["id"]), entry.get("domain")
             own = tuple(captions.get(image_id, ()))
             domain = domain if isinstance(domain, str) else None
-            images.append(EvaluationImage(image_id, own, file, None, None, domain=domain))
+            images.append(PaperImage(image_id, own, file, None, None, domain=domain))
     return images, finder
 
 
@@ -253,8 +254,8 @@ ALL_LAYOUTS: Mapping[Reader, str] = {
     read_nocaps: "nocaps_val_4500_captions.json with the images",
     read_coco: "COCO's annotations/captions_*.json with the images (val2017/, images/)",
     read_flickr: "Flickr's results_20130124.token, Flickr8k.token.txt or captions.txt with the images",
-    read_tars: LAYOUTS[read_tars],
-    read_class_folders: LAYOUTS[read_class_folders],
+    read_tars: "webdataset tars (KEY.jpg with KEY.txt, KEY.json or KEY.cls), here or in a folder per split",
+    read_class_folders: "ImageNet's folders, CLASS/*.jpg, here or in a folder per split",
     read_image_table: "a csv, tsv, jsonl or parquet that names images and captions, or KEY.jpg with KEY.txt",
 }
 
@@ -262,7 +263,12 @@ ALL_LAYOUTS: Mapping[Reader, str] = {
 def read_any_set(
     path: Path, *, split: str | None = None, limit: int | None = None, captions_per_image: int | None = None
 ) -> EvaluationSet:
-    """An evaluation set of any layout; arguments and errors as in the package's `read_evaluation_set`."""
+    """An evaluation set of any layout, captions or labels; arguments and errors as `read_evaluation_set`'s.
+
+    `captions_per_image`: the first ones; default 5 for COCO and Flickr (formulas.md §11), else all.
+    """
+    if captions_per_image is not None and captions_per_image < 1:
+        raise ValueError(f"--captions-per-image must be at least 1, got {captions_per_image}; leave it out for all")
     path = Path(path).absolute()
     folder = path.parent.parent if path.parent.name == "annotations" else path.parent
     read = None
@@ -270,11 +276,14 @@ def read_any_set(
         read = read_coco(folder, split or path.stem.removeprefix("captions_"))
     elif path.is_file() and path.name in TOKEN_FILES:
         read = read_flickr(folder, split)
-    if read is not None:
-        return evaluation_set_of(read, path, limit, captions_per_image)
-    return read_evaluation_set(
-        path, split=split, limit=limit, captions_per_image=captions_per_image, layouts=ALL_LAYOUTS
-    )
+    if read is None:
+        read = read_layout(path, split, ALL_LAYOUTS)
+    if read.layout == "webdataset":
+        read = with_labels(read, path if path.is_dir() else path.parent)
+    if isinstance(read, ReadClasses):
+        return labelled_set_of(read, path, limit)
+    read.captions_per_image = captions_per_image or read.captions_per_image
+    return evaluation_set_of(read, path, limit)
 
 
 def karpathy_of(path: Path, split: str | None = None) -> tuple[str, dict[str, Any]]:

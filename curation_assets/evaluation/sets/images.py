@@ -1,4 +1,4 @@
-"""What an evaluation set is: images with captions or labels, where each image lies, and what was left out."""
+"""What an evaluation set is: images with captions, where each image lies, and what was left out."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,7 +6,6 @@ from pathlib import Path
 
 from PIL import Image
 
-from curation_assets.stores.content_hash import config_sha256
 from curation_assets.stores.images import DEFAULT_LIMITS, ImageLimits, ImageRejected, decode_image, read_member
 
 
@@ -19,8 +18,6 @@ class EvaluationImage:
     path: str | None
     tar: str | None
     member: str | None
-    label: int | None = None  # index into the set's class_names
-    domain: str | None = None  # of NoCaps: in-domain, near-domain, out-domain
 
 
 @dataclass(frozen=True)
@@ -28,23 +25,12 @@ class EvaluationSet:
     """The images of one split.
 
     `left_out`: reason → count, of images; of captions where the reason begins with `caption`, of tars where with `tar`.
-    `templates` hold `{}` where the class name goes.
     """
 
     name: str
     layout: str
     images: tuple[EvaluationImage, ...]
-    class_names: tuple[str, ...] = ()
-    templates: tuple[str, ...] = ()
     left_out: Mapping[str, int] = field(default_factory=dict)
-
-    @property
-    def sha256(self) -> str:
-        """64 hex digits over names, captions, labels, classes and templates; not over pixels or where images lie."""
-        images = [[image.image_id, list(image.captions), image.label] for image in self.images]
-        return config_sha256(
-            {"images": images, "class_names": list(self.class_names), "templates": list(self.templates)}
-        )
 
 
 def load_image(image: EvaluationImage, limits: ImageLimits = DEFAULT_LIMITS) -> Image.Image:

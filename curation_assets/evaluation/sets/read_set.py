@@ -26,40 +26,23 @@ ELSEWHERE = (
 )
 
 
-def read_evaluation_set(
-    path: Path,
-    *,
-    split: str | None = None,
-    limit: int | None = None,
-    captions_per_image: int | None = None,
-    layouts: Mapping[Reader, str] = LAYOUTS,
-) -> EvaluationSet:
-    """The images of an evaluation set with their captions or labels, in the order of the published file.
+def read_evaluation_set(path: Path, *, split: str | None = None, limit: int | None = None) -> EvaluationSet:
+    """The images of an evaluation set with their captions, in the order of the published file.
 
     `path`: its folder, or the file in it that holds captions (dataset_coco.json, a tar). `split`: default test, else
-    val. `limit`: at most so many images, the first ones; of classes in turn where images are labelled.
-    `captions_per_image`: the first ones; default 5 for COCO and Flickr (formulas.md §11), else all.
-    `layouts`: those that are tried for a folder, in order.
+    val. `limit`: at most so many images, the first ones. Of COCO and Flickr five captions an image (formulas.md §11).
     Images are not decoded here; `load_image` does.
     Raises FileNotFoundError where nothing lies at `path`, ValueError for a layout that is not known, a split that is
     absent, damaged files, or a set of which no image lies there.
     """
-    path = Path(path).absolute()
-    if not path.exists():
-        raise FileNotFoundError(
-            f"no evaluation set at {path}; nothing is downloaded: put one of these there: {'; '.join(layouts.values())}"
-        )
-    return evaluation_set_of(_read(path, split, layouts), path, limit, captions_per_image)
+    return evaluation_set_of(read_layout(path, split, LAYOUTS), path, limit)
 
 
-def evaluation_set_of(read: ReadSet, path: Path, limit: int | None, captions_per_image: int | None) -> EvaluationSet:
-    """What was read of `path`, without blank captions, doubled images and images without a caption or label."""
-    for name, number in (("limit", limit), ("captions_per_image", captions_per_image)):
-        if number is not None and number < 1:
-            name = "--" + name.replace("_", "-")
-            raise ValueError(f"{name} must be at least 1, got {number}; leave it out for all")
-    seen = len(read.images)
-    captions_per_image = captions_per_image or read.captions_per_image
+def evaluation_set_of(read: ReadSet, path: Path, limit: int | None) -> EvaluationSet:
+    """What was read of `path`, without blank captions, doubled images and images without a caption."""
+    if limit is not None and limit < 1:
+        raise ValueError(f"--limit must be at least 1, got {limit}; leave it out for all")
+    most = read.captions_per_image
     left_out = Counter(read.left_out)
     images: list[EvaluationImage] = []
     ids: set[str] = set()
@@ -68,28 +51,30 @@ def evaluation_set_of(read: ReadSet, path: Path, limit: int | None, captions_per
         left_out["caption_blank"] += len(image.captions) - len(captions)
         if image.image_id in ids:
             left_out["repeated_image_id"] += 1
-        elif read.is_labelled and image.label is None:
-            left_out["no_label"] += 1
-        elif not read.is_labelled and not captions:
+        elif not captions:
             left_out["no_caption"] += 1
         else:
             ids.add(image.image_id)
-            left_out["caption_over_count"] += max(0, len(captions) - (captions_per_image or len(captions)))
-            images.append(replace(image, captions=captions[:captions_per_image]))
+            left_out["caption_over_count"] += max(0, len(captions) - (most or len(captions)))
+            images.append(replace(image, captions=captions[:most]))
     if not images:
-        raise ValueError(_nothing_left(path, read, seen, left_out))
-    if limit is not None and len(images) > limit:
-        left_out["over_limit"] += len(images) - limit
-        images = _limited(images, limit)
+        raise ValueError(nothing_left(path, read, "caption", left_out))
+    if limit is not None:
+        left_out["over_limit"] += max(0, len(images) - limit)
     counts = {reason: count for reason, count in sorted(left_out.items()) if count}
-    return EvaluationSet(read.name, read.layout, tuple(images), read.class_names, read.templates, counts)
+    return EvaluationSet(read.name, read.layout, tuple(images[:limit]), counts)
 
 
-def _read(path: Path, split: str | None, layouts: Mapping[Reader, str]) -> ReadSet:
+def read_layout(path: Path, split: str | None, layouts: Mapping[Reader, str]) -> ReadSet:
+    """What the first of `layouts` that fits gives. Raises as `read_evaluation_set`."""
+    path = path.absolute()
+    if not path.exists():
+        raise FileNotFoundError(
+            f"no evaluation set at {path}; nothing is downloaded: put one of these there: {'; '.join(layouts.values())}"
+        )
     folder = path if path.is_dir() else path.parent
     if path.suffix == ".tar" and path.is_file():
-        is_split = not (folder / "classnames.txt").is_file() and (folder.parent / "classnames.txt").is_file()
-        return tar_set(folder.parent if is_split else folder, [path], path.stem)
+        return tar_set(folder, [path], path.stem)
     if path.is_file() and folder.name == "annotations":
         folder = folder.parent
     if path.is_file() and fnmatch(path.name, "dataset*.json"):
@@ -108,7 +93,8 @@ def _read(path: Path, split: str | None, layouts: Mapping[Reader, str]) -> ReadS
     )
 
 
-def _nothing_left(path: Path, read: ReadSet, seen: int, left_out: Counter[str]) -> str:
+def nothing_left(path: Path, read: ReadSet, needed: str, left_out: Counter[str]) -> str:
+    """Why a set has no image to measure on; `needed`: what every image must have."""
     counted = ", ".join(f"{reason} {count:,}" for reason, count in sorted(left_out.items()) if count)
     looked_in = ", ".join(f"{folder}/" for folder in read.looked_in if folder)
     cure = f"images are looked for in {looked_in} and the folder itself" if looked_in else "the tars hold none"
@@ -116,17 +102,6 @@ def _nothing_left(path: Path, read: ReadSet, seen: int, left_out: Counter[str]) 
         cure += (
             "; names and links that lead out of the folder are refused: copy the images, or give the folder they are in"
         )
-    if seen:
-        cure = "every image needs a label" if read.is_labelled else "every image needs a caption"
+    if read.images:
+        cure = f"every image needs a {needed}"
     return f"{path}: {read.name} ({read.layout}) has no image to evaluate on: {counted or 'no image'}; {cure}"
-
-
-def _limited(images: list[EvaluationImage], limit: int) -> list[EvaluationImage]:
-    """The first `limit` images; labelled ones class by class in turn, so that few images still show many classes."""
-    turn: Counter[int | None] = Counter()
-    order = []
-    for position, image in enumerate(images):
-        order.append((turn[image.label] if image.label is not None else position, position))
-        turn[image.label] += 1
-    kept = sorted(position for _, position in sorted(order)[:limit])
-    return [images[position] for position in kept]
