@@ -34,7 +34,14 @@ METHOD, RECIPE, POLICY, CAPTIONS = (
 )
 OPTIONS = {"distil": False, "downstream": False, "methods": ["capitals", "word_count"]}
 TABLE = "-- Grain: one row.\nwith final as (select sample_id from {})\nselect * from final\n"  # a recipe that reads it
-TEACHER = METHOD.replace('version="1"', 'version="1",\n    stage="teachers"')
+
+
+def stating(fact: str) -> str:
+    """The page's method with one fact more, such as version="2"."""
+    return METHOD.replace("    unit=", f"    {fact},\n    unit=")
+
+
+TEACHER = stating('stage="teachers"')
 
 
 @pytest.fixture
@@ -135,7 +142,7 @@ def test_an_edit_makes_the_values_anew_whatever_the_version(settings: Settings) 
     assert declaration_sha256(settings, "small") != before, "the UI loads its definitions anew"
     run_with_upstream(ctx, "signals/capitals")
     assert ctx.store.read("signals/capitals", shard)["value"][0] == 1
-    write(settings, "methods/capitals.py", METHOD.replace('version="1"', 'version="2"'))
+    write(settings, "methods/capitals.py", stating('version="2"'))
     assert get_method("capitals").version.startswith("2+")
 
 
@@ -167,8 +174,8 @@ def version_in_worker(settings: Settings, name: str) -> tuple[str, int]:
         ("raise SystemExit(3)", "cannot be imported: SystemExit: 3"),
         ("", r"expected METHOD = a curation_assets\.methods\.Method, got none"),
         ("METHOD = 3", "got int"),
-        (METHOD.replace('name="capitals"', 'name="letters"'), "expected a METHOD named 'capitals'.*got 'letters'"),
-        (METHOD.replace("roles=()", 'roles=("oracle",)'), "needs unknown roles"),
+        (stating('name="letters"'), "expected a METHOD named 'capitals'.*got 'letters'"),
+        (stating('roles=("oracle",)'), "needs unknown roles"),
         (METHOD.replace('unit="share of letters",', ""), "cannot be imported: TypeError: .*unit"),
     ],
     ids=["syntax", "import", "exit", "nothing", "no method", "name", "role", "fact"],
@@ -196,7 +203,7 @@ def test_a_broken_file_is_named_and_stops_only_the_pools_that_name_it(
 
 @pytest.mark.parametrize("name", ["sieve", "icc_score", "Capitals"])
 def test_a_name_that_cannot_be_used_is_an_error_where_it_is_named(name: str, settings: Settings) -> None:
-    write(settings, f"methods/{name}.py", METHOD.replace('name="capitals"', f'name="{name}"'))
+    write(settings, f"methods/{name}.py", stating(f'name="{name}"'))
     pool(settings, "other", methods=["word_count"])
     assert sound_and_broken(settings)[0] == ["other"]
     with pytest.raises(ValueError, match=rf"{name}\.py: (this package has a method|a method's name is lower-case)"):
@@ -361,7 +368,7 @@ def breaks(old: str, new: str) -> str:
     ("code", "rule", "fault"),
     [
         (breaks('source="our own rule"', 'source=" "'), "Its facts", "empty: source"),
-        (breaks('columns=("caption",)', 'columns=("caption", "colour")'), "It reads columns", "columns: no colour"),
+        (stating('columns=("caption", "colour")'), "It reads columns", "columns: no colour"),
         (breaks("[0.125, 1.0, np.nan]", "[0.25, 1.0, np.nan]"), "Its worked example", "expected [0.25, 1.0, nan], got"),
         (breaks('"no_letters"', "None"), "It returns one value", "row 2 has nan, None"),
         (
@@ -420,7 +427,7 @@ def test_the_command_says_which_rule_is_broken(code: str, rule: str, fault: str,
 def test_a_method_of_image_columns_keeps_to_the_contract(tmp_path: Path) -> None:
     file = tmp_path / "capitals.py"
     file.write_text(
-        breaks('columns=("caption",)', 'columns=("caption", "image_embedding")')
+        stating('columns=("caption", "image_embedding")')
         .replace("def capitals(caption):", "def capitals(caption, image_embedding):")
         .replace('"12"]}', '"12"], "image_embedding": [[1.0], [1.0], [1.0]]}')
     )
