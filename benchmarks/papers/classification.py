@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from curation_assets.numeric.metrics.ranks import blocks_of_rows, rank_in_rows
+from curation_assets.numeric.metrics.retrieval import blocks_of_rows, rank_in_rows
 
 #: CLIP's template where a data set has none of its own (Radford et al. 2021 §3.1.4 has "a photo of a {label}.").
 SIMPLE_TEMPLATE = "a photo of a {}."

@@ -10,7 +10,7 @@ from benchmarks.papers.correlation import predictive_correlation, spearman_inter
 from benchmarks.papers.metric_tables import read_numbers_by_name
 from curation_assets.cli.common import JsonOption, notice, show, show_json, show_table
 from curation_assets.core.validation import check_known
-from curation_assets.numeric.metrics.data_set_score import data_set_scores
+from curation_assets.numeric.metrics.comparison import data_set_scores
 
 
 def suite(

@@ -1,5 +1,6 @@
 """The role quality_judge: a multimodal language model that scores a pair, by what it writes or by a regression head."""
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,6 @@ from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import local_folder
 from curation_assets.engines.batches import quiet_loading, weights_dtype, without_gradients
 from curation_assets.engines.needs import RoleNeeds
-from curation_assets.numeric.judgements import score_in
 
 NEEDS = RoleNeeds(settings=("criterion", "prompt", "max_new_tokens", "precision"))
 HEAD = "quality_head.safetensors"  # beside the model: weight (1, D), bias (1,)
@@ -26,6 +26,16 @@ PROMPTS = {
     "semantic_understanding": "Does the caption tell more than what is seen at once: setting, relations, knowledge?",
 }
 QUESTION = "Caption: {{caption}}\n{question} Answer with one whole number from 0 (not at all) to 100 (fully)."
+
+
+_NUMBER = re.compile(r"(?<![\d.-])(\d{1,3}(?:\.\d+)?)(?![\d])")
+
+
+def score_in(answer: str) -> float:
+    """The first number of an answer, NaN where there is none or it lies outside [0, 100]. "Score: 85/100" → 85."""
+    found = _NUMBER.search(answer)
+    value = float(found[1]) if found else np.nan
+    return value if 0 <= value <= 100 else np.nan
 
 
 class LlavaJudge:

@@ -12,12 +12,12 @@ import polars as pl
 from curation_assets.numeric.metrics.comparison import (
     CONFIDENCE,
     Estimate,
+    data_set_scores,
     estimate,
     holm,
     independent_units,
     paired_differences,
 )
-from curation_assets.numeric.metrics.data_set_score import data_set_scores
 
 RANDOM = "random"  # the training set that all others are compared with
 REFERENCE = "what the others are compared with"  # its reading

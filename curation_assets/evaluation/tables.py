@@ -182,7 +182,7 @@ def _separating_tables(ctx: PoolContext) -> dict[str, tuple[str, str]]:
 
 def _method_quality(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     from curation_assets.numeric.metrics.concreteness import concreteness_report
-    from curation_assets.numeric.metrics.mismatch import mismatch_auc
+    from curation_assets.numeric.separation import roc_auc
 
     rows: list[dict[str, Any]] = []
 
@@ -209,7 +209,7 @@ def _method_quality(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     for name, (table, column) in _valued_tables(ctx).items():
         frame = with_truth(ctx, table, column).filter(pl.col("is_aligned").is_not_null())
         frame = frame.filter((pl.col("kind") == "clean") | ~pl.col("is_aligned"))
-        auc = mismatch_auc(frame["value"].to_numpy(), frame["is_aligned"].to_numpy())
+        auc = roc_auc(frame["value"].to_numpy(), frame["is_aligned"].to_numpy())
         add(name, "clean against mismatched", {"auc": auc}, frame.height)
     return pl.DataFrame(rows)
 

@@ -9,7 +9,7 @@ from curation_assets.core.roles import Lexicon, Parser
 from curation_assets.methods import Example, Method, Values
 from curation_assets.numeric.conceptual_captions import NO_WORD_POS, Candidate, Limits
 from curation_assets.numeric.conceptual_captions.boilerplate import check_boilerplate, crop_boilerplate
-from curation_assets.numeric.conceptual_captions.stages import first_drop
+from curation_assets.numeric.conceptual_captions.rules import first_drop
 from curation_assets.numeric.dependency import Token
 
 

@@ -5,7 +5,18 @@ from collections.abc import Sequence
 import numpy as np
 
 from curation_assets.methods import Example, Method, Values
-from curation_assets.numeric.conceptual_captions.image import MAX_ASPECT_RATIO, MIN_SIDE_PX, check_image
+from curation_assets.numeric.conceptual_captions import Drop
+
+MIN_SIDE_PX, MAX_ASPECT_RATIO = 400, 2.0  # both sides > 400 px, strictly; CC12M relaxes the ratio to 2.5
+
+
+def check_image(width: int, height: int, min_side_px: int, max_aspect_ratio: float) -> Drop | None:
+    """`image_too_small` where a side is not above `min_side_px`, `image_too_elongated` above `max_aspect_ratio`."""
+    shorter, longer = sorted((width, height))
+    if shorter <= min_side_px:
+        return Drop("image_too_small", shorter)
+    ratio = longer / shorter
+    return Drop("image_too_elongated", ratio) if ratio > max_aspect_ratio else None
 
 
 def conceptual_captions_image(
@@ -21,7 +32,7 @@ def conceptual_captions_image(
     downloaders write all images anew. CC12M: max_aspect_ratio 2.5. Details: rule, rule_value.
     """
     sizes = zip(original_width, original_height, strict=True)
-    drops = [check_image(w, h, min_side_px=min_side_px, max_aspect_ratio=max_aspect_ratio) for w, h in sizes]
+    drops = [check_image(w, h, min_side_px, max_aspect_ratio) for w, h in sizes]
     return Values.of(
         np.array([float(drop is None) for drop in drops]),
         rule=[None if drop is None else drop.rule for drop in drops],

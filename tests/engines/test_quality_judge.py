@@ -16,8 +16,7 @@ from transformers import (
 
 from curation_assets.core.settings import load_profile
 from curation_assets.engines import load_engine
-from curation_assets.engines.quality_judge import HEAD, PROMPTS
-from curation_assets.numeric.judgements import score_in
+from curation_assets.engines.quality_judge import HEAD, PROMPTS, score_in
 from tests.support.tiny_models import VISION, WIDTH, make_images, make_tokenizer, small_processor, special
 
 CAPTIONS = ["a red kite over the sea", "two dogs", "the wet beach"]

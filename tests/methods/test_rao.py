@@ -17,7 +17,7 @@ from curation_assets.cli import app
 from curation_assets.core.settings import load_profile
 from curation_assets.engines import load_engine
 from curation_assets.methods import get_method
-from curation_assets.numeric.metrics.data_set_score import data_set_scores
+from curation_assets.numeric.metrics.comparison import data_set_scores
 from curation_assets.numeric.object_word_quality import label_names, object_word_cosines, top_pair_sum, words_of
 from curation_assets.numeric.relatedness import (
     WordWeights,

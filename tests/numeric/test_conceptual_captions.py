@@ -10,14 +10,20 @@ from curation_assets.engines import load_engine
 from curation_assets.methods import get_method
 from curation_assets.numeric.conceptual_captions import Candidate, Limits
 from curation_assets.numeric.conceptual_captions.boilerplate import check_boilerplate, crop_boilerplate
-from curation_assets.numeric.conceptual_captions.capitalisation import capitalised_ratio, check_capitalisation
-from curation_assets.numeric.conceptual_captions.length import check_length
-from curation_assets.numeric.conceptual_captions.part_of_speech import check_classes, check_noun_ratio
-from curation_assets.numeric.conceptual_captions.polarity import check_polarity
-from curation_assets.numeric.conceptual_captions.profanity import check_profanity
-from curation_assets.numeric.conceptual_captions.repetition import check_repetition, repetition, unique_ratio
-from curation_assets.numeric.conceptual_captions.stages import first_drop
-from curation_assets.numeric.conceptual_captions.vocabulary import check_vocabulary
+from curation_assets.numeric.conceptual_captions.rules import (
+    capitalised_ratio,
+    check_capitalisation,
+    check_classes,
+    check_length,
+    check_noun_ratio,
+    check_polarity,
+    check_profanity,
+    check_repetition,
+    check_vocabulary,
+    first_drop,
+    repetition,
+    unique_ratio,
+)
 from curation_assets.numeric.dependency import Token
 from tests.support.paths import SHARED_DATA
 

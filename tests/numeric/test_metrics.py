@@ -8,8 +8,8 @@ from pycocoevalcap.bleu.bleu_scorer import BleuScorer
 
 from curation_assets.numeric.metrics.captioning import bleu, bleu_from_counts, tokenise_caption
 from curation_assets.numeric.metrics.concreteness import concreteness_report
-from curation_assets.numeric.metrics.mismatch import mismatch_auc
 from curation_assets.numeric.metrics.retrieval import recalls_of_ranks, retrieval_ranks
+from curation_assets.numeric.separation import roc_auc
 from tests.support.captioning import CANDIDATES, GOLDEN, REFERENCES, captioning_metrics
 
 
@@ -142,8 +142,8 @@ def test_retrieval_refuses_gaps() -> None:
         _recalls(np.zeros((2, 3)), [0, 1], 1)
 
 
-def test_mismatch_auc() -> None:
-    assert mismatch_auc(np.array([0.3, 0.2, 0.25, np.nan]), [True, False, True, True]) == 1.0
+def test_the_auc_leaves_out_values_that_are_none() -> None:
+    assert roc_auc(np.array([0.3, 0.2, 0.25, np.nan]), np.array([True, False, True, True])) == 1.0
 
 
 def test_concreteness_report() -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from curation_assets.numeric.metrics import ranks
+from curation_assets.numeric.metrics import retrieval
 from curation_assets.numeric.metrics.retrieval import recalls_of_ranks, retrieval_ranks
 
 
@@ -38,7 +38,7 @@ def _slow_recalls(images: np.ndarray, captions: np.ndarray, caption_image: np.nd
 def test_blocks_equal_the_slow_twin_with_uneven_captions_and_ties(
     monkeypatch: pytest.MonkeyPatch, block_bytes: int
 ) -> None:
-    monkeypatch.setattr(ranks, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(retrieval, "BLOCK_BYTES", block_bytes)
     rng = np.random.default_rng(0)
     images = _units(rng, 9, 6)
     images[4] = images[2]  # two equal images: neither is found first

@@ -5,7 +5,7 @@ import pytest
 
 from benchmarks.papers.classification import class_embeddings, zero_shot_metrics
 from benchmarks.papers.recalls import chance_recalls, recall_intervals
-from curation_assets.numeric.metrics import ranks
+from curation_assets.numeric.metrics import retrieval
 from curation_assets.numeric.metrics.retrieval import recalls_of_ranks, retrieval_ranks
 
 
@@ -53,7 +53,7 @@ def test_classification_by_hand() -> None:
 
 
 def test_zero_shot_equals_the_slow_twin(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranks, "BLOCK_BYTES", 8 * 12 * 5)
+    monkeypatch.setattr(retrieval, "BLOCK_BYTES", 8 * 12 * 5)
     rng = np.random.default_rng(1)
     texts = _units(rng, 12, 3, 8)
     classifier = class_embeddings(texts)

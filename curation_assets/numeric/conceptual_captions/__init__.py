@@ -1,8 +1,7 @@
-"""The text stage of the Conceptual Captions pipeline (Sharma et al. 2018 §3): one file per rule, all of them pure.
+"""The text stage of the Conceptual Captions pipeline (Sharma et al. 2018 §3).
 
 The paper publishes no thresholds. The defaults are formulas.md §7's, marked unpublished there; 3–256 words and a
-repetition
-of at most .2 come from CC12M's description of how its rules were relaxed.
+repetition of at most .2 come from CC12M's description of how its rules were relaxed.
 """
 
 from dataclasses import dataclass, field
