@@ -83,12 +83,11 @@ description: The half with the fewest commas.
 LOWER = {
     "curation_assets/methods/digits.py": METHOD.replace("commas", "digits")
     .replace("Commas", "Digits")
-    .replace('("comma_counter",)', "()")
     .replace("caption, comma_counter", "caption")
     .replace("comma_counter.count_digits(caption)", "[sum(one.isdigit() for one in text) for text in caption]")
     .replace(', roles={"comma_counter": _ExampleCounter()}', "")
     .replace('["a", "a, b"]', '["a", "1"]')
-    .replace('direction="higher"', 'direction="lower"'),
+    .replace("    unit=", '    direction="lower",\n    unit='),
     "dbt_like_sql/fused/few_digits.sql": RECIPE.replace("1 - commas_score", "digits_score"),
     "curation_assets/selection/policies/wordy.yaml": POLICY.replace("plain", "wordy").replace(
         "fused.few_commas", "signals.digits"
