@@ -94,7 +94,7 @@ def span(seconds: float) -> str:
 
 
 class LogLines:
-    """A line when work begins, then one every `every_seconds`, of all tasks together: for Dagster's log and for CI.
+    """A line when work begins, then one every EVERY_SECONDS, of all tasks together: for Dagster's log and for CI.
 
     After a quarter of an hour's work they come more and more rarely, down to one in MAX_PAUSE_SECONDS. `beats`: lines
     come also while no step ends (a model is loaded, a batch takes minutes), from a thread of their own. `clock`
@@ -104,13 +104,11 @@ class LogLines:
     def __init__(
         self,
         log: Callable[[str], None],
-        every_seconds: float = 15.0,
         *,
         beats: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._log = log
-        self._every_seconds = every_seconds
         self._beats = beats
         self._clock = clock
         self._lock = threading.RLock()
@@ -154,7 +152,7 @@ class LogLines:
             if not tasks or now < self._due:
                 return
             passed = now - tasks[0].start
-            self._due = now + max(self._every_seconds, min(passed / 60, MAX_PAUSE_SECONDS))
+            self._due = now + max(EVERY_SECONDS, min(passed / 60, MAX_PAUSE_SECONDS))
             more = f"; and {len(tasks) - SHOWN_TASKS} more" if len(tasks) > SHOWN_TASKS else ""
             line = "; ".join(task.line(now) for task in tasks[:SHOWN_TASKS]) + more
         self._log(line)
@@ -218,6 +216,4 @@ def reporter_for(console: Console | None = None) -> ProgressReporter:
     chosen = console or Terminal(stderr=True)
     if chosen.is_terminal:
         return Bars(chosen)
-    return LogLines(
-        lambda line: chosen.print(line, markup=False, highlight=False, soft_wrap=True), EVERY_SECONDS, beats=True
-    )
+    return LogLines(lambda line: chosen.print(line, markup=False, highlight=False, soft_wrap=True), beats=True)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from curation_assets.numeric.identity import u64_of_hex
-from curation_assets.stores.arrow_buffers import null_mask, one_array, stored_numbers, text_bytes
+from curation_assets.stores.arrow_buffers import one_array, text_bytes
 
 CODED = ("status", "reason")
 THREADS = 2  # decoding runs outside Python's lock
@@ -67,25 +67,6 @@ def words_of(ids: pl.Series) -> np.ndarray:
 def halves_of(ids: pl.Series) -> np.ndarray:
     """(N,) sample_ids → (N, 2) uint64, their high and low halves. Raises as `hex_column`."""
     return hex_column(ids.to_frame().to_arrow(compat_level=pl.CompatLevel.oldest()).column(0)).reshape(-1, 2)
-
-
-def coded_column(column: Any) -> tuple[np.ndarray, list[str]]:
-    """Texts → (N,) int32 codes, -1 for null, and the text of each code."""
-    whole = one_array(column)
-    if not len(whole) or pa.types.is_null(whole.type):
-        return np.full(len(whole), -1, dtype=np.int32), []
-    coded = whole if pa.types.is_dictionary(whole.type) else whole.dictionary_encode()
-    codes = stored_numbers(coded.indices).astype(np.int32)
-    codes[null_mask(coded.indices)] = -1
-    return codes, coded.dictionary.to_pylist()
-
-
-def integer_column(column: Any) -> np.ndarray:
-    """Whole numbers → (N,) int64. Raises ValueError where one is null."""
-    whole = one_array(column)
-    if whole.null_count:
-        raise ValueError(f"expected whole numbers, got {whole.null_count} nulls among {len(whole)}")
-    return stored_numbers(whole).astype(np.int64, copy=False)
 
 
 def texts_of(name: str, letters: bytes, width: int) -> pl.Series:

@@ -13,8 +13,9 @@ from curation_assets.numeric.sorting import as_pairs, stretches
 from curation_assets.stores.arrays import load_npy, npy_stretches, write_npy
 from curation_assets.stores.atomic import replacing
 from curation_assets.stores.columns import uid_texts
+from curation_assets.stores.damaged_tables import schema_of
 from curation_assets.stores.parquet import parquet_rows, scan_parquet, write_as_frame
-from curation_assets.stores.text_tables import each_line, read_lines, read_parts, read_rows
+from curation_assets.stores.text_tables import each_line, read_lines, read_parts
 
 PART_ROWS = 1_000_000  # of a file of ids that are read at once,
 TEXT_ROWS = 1 << 16  # of one whose ids are Python's texts
@@ -48,7 +49,7 @@ def _ids_in_parts(path: Path, suffix: str) -> Iterator[list[str]]:
     elif suffix == ".txt":
         yield from _checked_in_parts(path, "line", enumerate(each_line(path), 1))
     elif suffix == ".parquet":
-        read_rows(path, rows=0, suffix=suffix)  # refuses a damaged file
+        schema_of(path)  # refuses a damaged file
         for part in stretches(parquet_rows(path), PART_ROWS):
             yield _ids_of_table(path, scan_parquet(path).slice(part.start, PART_ROWS).collect(), part.start)
     elif suffix in ID_SUFFIXES:

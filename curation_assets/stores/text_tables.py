@@ -24,19 +24,17 @@ _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 _PICTURES = {chr(code): chr(0x2400 + code) for code in range(32) if chr(code) not in "\t\n\r"} | {"\x7f": "␡"}
 
 
-def read_rows(
-    path: Path, *, rows: int | None = None, empty_is_null: bool = False, suffix: str | None = None
-) -> pl.DataFrame:
+def read_rows(path: Path, *, empty_is_null: bool = False, suffix: str | None = None) -> pl.DataFrame:
     """Rows of a csv, tsv, parquet or jsonl file (`damaged_tables.read_sound_rows`), all of them sound.
 
-    Of a text file every column is text: a caption such as "007" stays what it was. `empty_is_null`: an empty cell of a
-    text file is null, not "". Raises ValueError for another kind of file or one with a row that cannot be read,
-    FileNotFoundError where there is none.
+    Of a text file every column is text: a caption such as "007" stays what it was. `empty_is_null`: an
+    empty cell of a text file is null, not "". Raises ValueError for another kind of file or one with a row
+    that cannot be read, FileNotFoundError where there is none.
     """
     if not path.is_file():
         raise FileNotFoundError(f"no file {path}")
     suffix = suffix or table_suffix(path)
-    table = read_sound_rows(path, rows=rows, suffix=suffix)
+    table = read_sound_rows(path, suffix=suffix)
     wrong = table[ROW_REASON].drop_nulls()
     if len(wrong):
         raise _damaged(path, suffix, len(wrong), table.height, wrong[0])

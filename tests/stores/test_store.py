@@ -31,7 +31,7 @@ from curation_assets.numeric.identity import (
 )
 from curation_assets.stores.atomic import remove_stale, writing_new
 from curation_assets.stores.catalog import open_pool, rebuild_catalog, view_sql
-from curation_assets.stores.columns import by_shard, coded_column, each_in_threads, hex_column, integer_column
+from curation_assets.stores.columns import by_shard, each_in_threads, hex_column
 from curation_assets.stores.content_hash import frame_sha256
 from curation_assets.stores.manifest import Manifest
 from curation_assets.stores.shard_store import CorruptTableError, MissingInputError, MissingTableError, ShardStore
@@ -798,12 +798,6 @@ def test_columns_of_other_letters_are_refused(bad: list[str]) -> None:
         hex_column(pa.chunked_array([pa.array(bad)]))
 
 
-def test_columns_of_few_texts_are_codes() -> None:
-    codes, words = coded_column(pa.chunked_array([pa.array(["b", None, "a", "b"])]))
-    assert [None if code < 0 else words[code] for code in codes] == ["b", None, "a", "b"]
-    assert coded_column(pa.chunked_array([], pa.string()))[1] == []
-
-
 def test_a_manifest_is_read_again_when_its_table_is_written_again(tmp_path: Path) -> None:
     store = ShardStore(tmp_path)
     for number in range(20):  # faster than a clock may tick
@@ -812,13 +806,6 @@ def test_a_manifest_is_read_again_when_its_table_is_written_again(tmp_path: Path
         assert manifest is not None
         assert manifest.code_version == str(number % 10)
         assert store.read("signals/icc", "pool-000000")["x"].to_list() == [number]
-
-
-def test_whole_numbers_of_a_slice_and_of_chunks() -> None:
-    column = pa.chunked_array([pa.array([7, 8, 9]).slice(1), pa.array([10])])
-    assert integer_column(column).tolist() == [8, 9, 10]
-    with pytest.raises(ValueError, match="1 nulls among 2"):
-        integer_column(pa.chunked_array([pa.array([1, None])]))
 
 
 @pytest.mark.parametrize("shards", [["b", "b", "a"], ["a", "b", "a"], []])

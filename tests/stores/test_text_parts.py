@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from curation_assets.numeric.identity import sample_id_from
-from curation_assets.stores.damaged_tables import ROW_REASON, read_sound_rows, sound_parts
+from curation_assets.stores.damaged_tables import ROW_REASON, sound_parts
 from curation_assets.stores.text_tables import read_parts, read_rows
 from tests.support.id_lists import read_subset
 
@@ -36,11 +36,12 @@ def outcome(path: Path, in_parts: bool) -> tuple[str, list[object]]:
 @settings(max_examples=60)
 def test_csv_in_parts_is_csv_at_once(rows: list[tuple[str, ...]], undecodable: bytes, has_ends: bool) -> None:
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("curation_assets.stores.damaged_tables.CHUNK", 2)
         path = Path(folder) / "table.csv"
         lines = "\n".join([",".join(COLUMNS), *map(",".join, rows)]) + "\n" * has_ends
         path.write_bytes(lines.encode().replace("é".encode(), undecodable or "é".encode()))
-        assert outcome(path, True) == outcome(path, False)
+        expected = outcome(path, False)
+        patch.setattr("curation_assets.stores.damaged_tables.CHUNK", 2)
+        assert outcome(path, True) == expected
 
 
 @given(
@@ -49,11 +50,11 @@ def test_csv_in_parts_is_csv_at_once(rows: list[tuple[str, ...]], undecodable: b
 @settings(max_examples=60)
 def test_json_lines_in_parts_are_json_lines_at_once(rows: list[object]) -> None:
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("curation_assets.stores.damaged_tables.CHUNK", 2)
         path = Path(folder) / "table.jsonl"
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        said, found = outcome(path, True)
         expected = outcome(path, False)
+        patch.setattr("curation_assets.stores.damaged_tables.CHUNK", 2)
+        said, found = outcome(path, True)
         assert said == expected[0]
         assert len(found) == len(expected[1])
 
@@ -74,8 +75,6 @@ def test_some_columns_in_parts_are_those_read_at_once(
     rows: list[dict[str, object]], columns: list[str], suffix: str, wrong: bytes
 ) -> None:
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("curation_assets.stores.damaged_tables.CHUNK", 2)
-        patch.setattr("curation_assets.stores.damaged_tables.PART_ROWS", 2)
         path = Path(folder) / f"table{suffix}"
         names = ["more", "caption", "id"]
         if suffix == ".jsonl":
@@ -90,24 +89,18 @@ def test_some_columns_in_parts_are_those_read_at_once(
                 path.write_bytes(path.read_bytes().replace("é".encode(), wrong or "é".encode()))
         optional = {"id"} & set(columns)
 
-        def read(in_parts: bool) -> tuple[str, list[str]]:
+        def read(rows_of_part: int) -> tuple[str, list[str]]:
+            patch.setattr("curation_assets.stores.damaged_tables.CHUNK", rows_of_part)
+            patch.setattr("curation_assets.stores.damaged_tables.PART_ROWS", rows_of_part)
             try:
-                parts = (
-                    list(sound_parts(path, columns, optional=optional))
-                    if in_parts
-                    else [read_sound_rows(path, columns, optional=optional)]
-                )
+                parts = list(sound_parts(path, columns, optional=optional))
             except ValueError as error:
                 return str(error), []
-            assert not in_parts or parts[0].height == 0
-            assert not in_parts or max(part.height for part in parts) <= 2
-            reasoned = (
-                part if ROW_REASON in part.columns else part.with_columns(pl.lit(None).alias(ROW_REASON))
-                for part in parts
-            )
-            return "", [repr(row) for part in reasoned for row in part.rows()]
+            assert parts[0].height == 0
+            assert max(part.height for part in parts) <= rows_of_part
+            return "", [repr(row) for part in parts for row in part.rows()]
 
-        assert read(in_parts=True) == read(in_parts=False)
+        assert read(2) == read(1000)
 
 
 def test_a_file_whose_last_row_is_damaged_gives_each_row_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

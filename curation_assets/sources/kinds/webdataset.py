@@ -46,7 +46,6 @@ from curation_assets.stores.tar_samples import (
 )
 
 SHOWN_NOTES = 10
-PEEKED_TARS = 4  # evenly spaced
 
 
 class Webdataset(Source):
@@ -327,12 +326,11 @@ def _rows(index: TarIndex, columns: Mapping[str, str | None]) -> Iterator[dict[s
             yield _row(index, key, samples[key], results, columns)
         else:
             yield _untarred_row(key, results.by_key[key]) | _given_of(columns, results.by_key[key])
-    for name, count in _repeated_samples(index).items():
+    repeated = [(f"member_repeated:{printable(name)}", count) for name, count in _repeated_samples(index).items()]
+    repeated += [(f"key_repeated:{printable(key)}", count) for key, count in results.repeated.items()]
+    for reason, count in repeated:
         for number in range(1, count + 1):
-            yield _lost_row(index.path, f"member_repeated:{printable(name)}", number)
-    for key, count in results.repeated.items():
-        for number in range(1, count + 1):
-            yield _lost_row(index.path, f"key_repeated:{printable(key)}", number)
+            yield _lost_row(index.path, reason, number)
     if results.damage is not None:
         yield _lost_row(index.path, results.damage)
     if index.damage is not None and not results.by_key:  # a table lists every row, those that are lost too
