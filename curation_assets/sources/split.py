@@ -24,7 +24,7 @@ from curation_assets.stores.content_hash import config_sha256, frame_sha256
 from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.file_hash import FileState
 from curation_assets.stores.frame_file import in_batches
-from curation_assets.stores.parquet import UNREADABLE, parquet_schema, path_sql, read_parquet
+from curation_assets.stores.parquet import UNREADABLE, parquet_schema, path_sql, read_parquet, table_sql
 from curation_assets.stores.pool_queries import bounded
 from curation_assets.stores.samples import are_usable, without_denied
 from curation_assets.stores.temporary import temporary_path
@@ -218,7 +218,7 @@ def _write_parts(
     content: dict[str, dict[str, Any]] = {"rows": {}, "content_sha256": {}, "files": {}}
     with bounded(draft) as connection:
         if paths:
-            connection.execute(_REPEATS.format(files=", ".join(map(path_sql, paths))))
+            connection.execute(_REPEATS.format(source=table_sql(f"[{', '.join(map(path_sql, paths))}]")))
         for path in paths:
             part = read_parquet(path).rechunk()
             row = part["source_row"]
@@ -233,10 +233,10 @@ def _write_parts(
     return content
 
 
-#: Usable rows whose id an earlier usable row has. `{files}`: with sample_id, source_row, is_usable.
+#: Usable rows whose id an earlier usable row has. `{source}`: with sample_id, source_row, is_usable.
 _REPEATS = """
 create table repeats as
-with ids as (select sample_id::uuid as id, source_row from read_parquet([{files}]) where is_usable)
+with ids as (select sample_id::uuid as id, source_row from {source} where is_usable)
 select source_row
 from ids
 join (select id, min(source_row) as first from ids group by id having count(*) > 1) using (id)
