@@ -29,6 +29,10 @@ def spearman(values: np.ndarray, others: np.ndarray) -> float:
     return float(np.corrcoef(scipy.stats.rankdata(values), scipy.stats.rankdata(others))[0, 1])
 
 
+_TAIL = (1 - 0.95) / 2
+TAILS = (_TAIL, 1 - _TAIL)  # of a 95 % interval
+
+
 def correlations(values: np.ndarray, ratings: np.ndarray) -> tuple[float, float, float]:
     """Pearson, Spearman, Kendall tau-b of two (N,) arrays without NaN. All NaN where a side is constant."""
     if len(values) < 2 or np.ptp(values) == 0 or np.ptp(ratings) == 0:
@@ -46,7 +50,6 @@ def agreement(
     rng: np.random.Generator | None = None,
     *,
     resamples: int = 1000,
-    confidence: float = 0.95,
 ) -> Agreement:
     """Agreement of values with ratings, (N,) and (N,). Pairs with a NaN are left out and counted.
 
@@ -68,9 +71,8 @@ def agreement(
     if rng is not None:
         rows = rng.integers(0, len(x), size=(resamples, len(x)))  # (R, N)
         draws = _correlations_of_draws(x, y, rows) if len(x) <= MATRIX_LIMIT else _draw_by_draw(x, y, rows)  # (R, 3)
-        tail = (1 - confidence) / 2
         # A resample may be constant (few pairs, many ties): it has no correlation and is left out.
-        bounds = np.nanquantile(draws, [tail, 1 - tail], axis=0)  # (2, 3)
+        bounds = np.nanquantile(draws, TAILS, axis=0)  # (2, 3)
         intervals = {name: (float(bounds[0, column]), float(bounds[1, column])) for column, name in enumerate(NAMES)}
     return Agreement(*point, n=len(x), n_incomplete=int((~is_complete).sum()), intervals=intervals)
 
@@ -94,7 +96,6 @@ def agreement_difference(
     rng: np.random.Generator,
     *,
     resamples: int = 1000,
-    confidence: float = 0.95,
 ) -> AgreementDifference:
     """Agreement of `values` minus that of `others`, (N,) each, with a paired bootstrap (Efron & Tibshirani 1993 §16).
 
@@ -109,8 +110,7 @@ def agreement_difference(
     first, second = agreement(x, y), agreement(z, y)  # refuses what has no correlation
     rows = rng.integers(0, len(y), size=(resamples, len(y)))  # (R, N)
     draws = _correlations_of_draws if len(y) <= MATRIX_LIMIT else _draw_by_draw
-    tail = (1 - confidence) / 2
-    bounds = np.nanquantile(draws(x, y, rows) - draws(z, y, rows), [tail, 1 - tail], axis=0)  # (2, 3)
+    bounds = np.nanquantile(draws(x, y, rows) - draws(z, y, rows), TAILS, axis=0)  # (2, 3)
     return AgreementDifference(
         pearson=first.pearson - second.pearson,
         spearman=first.spearman - second.spearman,
@@ -121,8 +121,9 @@ def agreement_difference(
     )
 
 
-def wilson_interval(share: float, n: int, z: float = 1.959964) -> tuple[float, float]:
-    """Wilson's score interval of a share of n independent trials (95 % by default), in [0, 1]. Wilson 1927."""
+def wilson_interval(share: float, n: int) -> tuple[float, float]:
+    """Wilson's score interval (95 %) of a share of n independent trials, in [0, 1]. Wilson 1927."""
+    z = 1.959964
     if n < 1:
         raise ValueError(f"an interval of a share needs at least 1 trial, got {n}")
     centre = (share + z * z / (2 * n)) / (1 + z * z / n)
@@ -131,27 +132,21 @@ def wilson_interval(share: float, n: int, z: float = 1.959964) -> tuple[float, f
 
 
 def bootstrap_interval(
-    statistic: Callable[[np.ndarray], float],
-    n: int,
-    rng: np.random.Generator,
-    *,
-    resamples: int = 300,
-    confidence: float = 0.95,
+    statistic: Callable[[np.ndarray], float], n: int, rng: np.random.Generator
 ) -> tuple[float, float]:
-    """Percentile interval of `statistic`, which gets (n,) drawn rows (Efron & Tibshirani 1993 §13.3).
+    """Percentile interval (95 %, 300 draws) of `statistic`, which gets (n,) drawn rows (Efron & Tibshirani 1993).
 
     Draws that have no value (ValueError or NaN: all alike) are left out; NaN, NaN where none has one.
     """
     values = []
-    for _ in range(resamples):
+    for _ in range(300):
         try:
             value = statistic(rng.integers(0, n, size=n))
         except ValueError:
             continue
         if np.isfinite(value):
             values.append(value)
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(values, [tail, 1 - tail]) if values else (np.nan, np.nan)
+    low, high = np.quantile(values, TAILS) if values else (np.nan, np.nan)
     return float(low), float(high)
 
 

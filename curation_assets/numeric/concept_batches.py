@@ -9,16 +9,16 @@ import numpy as np
 MOST = 10  # of a concept in a batch
 
 
-def choose_batch(concepts: Sequence[Sequence[str]], size: int, most: int = MOST) -> list[int]:
+def choose_batch(concepts: Sequence[Sequence[str]], size: int) -> list[int]:
     """Positions of `size` of (M,) candidates, in the order in which they are taken; all where there are fewer.
 
     A candidate's gain is the sum over its concepts c of (t_c − n_c) / t_c + 1 / freq_c: n_c are the candidates taken
-    that hold c, freq_c all candidates that do, t_c = min(size / different concepts, `most`). One with a concept that
+    that hold c, freq_c all candidates that do, t_c = min(size / different concepts, MOST). One with a concept that
     has its t_c already is rejected. Chosen where the paper leaves it open: equal gains go to the earlier candidate;
     rejected ones fill a batch that would be short, in their order; freq_c is counted among the candidates.
     """
     frequency = Counter(concept for held in concepts for concept in held)
-    target = min(size / max(len(frequency), 1), most)
+    target = min(size / max(len(frequency), 1), MOST)
     taken: Counter[str] = Counter()
 
     def gain(row: int) -> float | None:

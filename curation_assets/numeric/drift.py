@@ -86,14 +86,12 @@ def drift_statistics(
     *,
     fraction: float = 0.25,
     resamples: int = RESAMPLES,
-    confidence: float = CONFIDENCE,
-    min_rank_correlation: float = MIN_RANK_CORRELATION,
 ) -> list[DriftStatistic]:
     """Compare two builds' scores of the same N samples, NaN where there is none.
 
     `lengths` (N,) in words. psi and ks: upper limits from pairs of draws from the reference. keep_rate (at the
     threshold that keeps `fraction` of the reference) and length_slope: limits on both sides. rank_correlation: its
-    upper bootstrap end must reach `min_rank_correlation`. valued: as many samples have a value as before.
+    upper bootstrap end must reach MIN_RANK_CORRELATION. valued: as many samples have a value as before.
     Raises ValueError for unequal shapes, or fewer than 2 samples that both builds scored.
     """
     if not reference.shape == current.shape == lengths.shape or reference.ndim != 1:
@@ -106,14 +104,14 @@ def drift_statistics(
         raise ValueError(f"both builds must have scored 2 samples at least, got {int(both.sum())} of {len(both)}")
     r, c, words = reference[both], current[both], lengths[both].astype(np.float64)
     threshold = float(np.quantile(reference[old], 1 - fraction, method="higher"))
-    tail = (1 - confidence) / 2
+    tail = (1 - CONFIDENCE) / 2
 
     def draws(statistic: Callable[[np.ndarray], float]) -> np.ndarray:
         return np.array([statistic(rng.integers(len(r), size=len(r))) for _ in range(resamples)])
 
     def pairs(statistic: Callable[[np.ndarray, np.ndarray], float]) -> float:
         drawn = draws(lambda rows: statistic(r[rows], r[rng.integers(len(r), size=len(r))]))
-        return float(np.quantile(drawn, confidence))
+        return float(np.quantile(drawn, CONFIDENCE))
 
     def two_sided(drawn: np.ndarray) -> tuple[float, float]:
         low, high = np.quantile(drawn, [tail, 1 - tail])
@@ -129,7 +127,7 @@ def drift_statistics(
         DriftStatistic("psi", population_stability_index(r, c), 0.0, pairs(population_stability_index)),
         DriftStatistic("ks", ks_distance(r, c), 0.0, pairs(ks_distance)),
         # Below the floor only when sampling noise cannot explain it.
-        DriftStatistic("rank_correlation", correlation, min_rank_correlation - noise, 1.0),
+        DriftStatistic("rank_correlation", correlation, MIN_RANK_CORRELATION - noise, 1.0),
         DriftStatistic("keep_rate", keep_rate(c, threshold), *two_sided(kept)),
         DriftStatistic(
             "length_slope",

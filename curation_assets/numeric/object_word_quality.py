@@ -50,17 +50,17 @@ def object_word_cosines(objects: Sequence[str], words: Sequence[str], lookup: Wo
     return np.stack(rows) if rows else np.zeros((0, len(word_units)))
 
 
-def top_pair_sum(cosines: np.ndarray, *, count: int = PAIRS, one_to_one: bool = False) -> float:
-    """Sum of the `count` largest of (O, W) cosines; of what there is where they are fewer, 0 for none.
+def top_pair_sum(cosines: np.ndarray, *, one_to_one: bool = False) -> float:
+    """Sum of the PAIRS largest of (O, W) cosines; of what there is where they are fewer, 0 for none.
 
     Negative ones are kept. `one_to_one`: an object or word that was taken is taken no second time (greedy, largest
     first), so that "dog" cannot match both "dog" and "dogs".
     """
     if not one_to_one:
-        return float(np.sort(cosines, axis=None)[::-1][:count].sum())
+        return float(np.sort(cosines, axis=None)[::-1][:PAIRS].sum())
     left = cosines.copy()
     total = 0.0
-    for _ in range(min(count, *cosines.shape)):
+    for _ in range(min(PAIRS, *cosines.shape)):
         best = np.unravel_index(int(np.nanargmax(left)), left.shape)
         total += float(left[best])
         left[best[0], :], left[:, best[1]] = np.nan, np.nan

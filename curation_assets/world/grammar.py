@@ -6,6 +6,7 @@ distribution (`draw_word_count`), concrete captions by naming more of what is dr
 
 import re
 from collections.abc import Callable
+from functools import wraps
 
 import numpy as np
 
@@ -22,6 +23,16 @@ WORD_COUNT_WEIGHTS = np.array([2, 3, 5, 7, 9, 10, 10, 10, 9, 8, 7, 5, 4, 3], dty
 def draw_word_count(rng: Rng) -> int:
     """A target length in words, the same distribution for every kind of caption."""
     return int(rng.choice(WORD_COUNTS, p=WORD_COUNT_WEIGHTS / WORD_COUNT_WEIGHTS.sum()))
+
+
+def of_drawn_length(write: Callable[[SceneSpec, Rng, int], str]) -> Callable[..., str]:
+    """`write` of a word count that is drawn where none is given."""
+
+    @wraps(write)
+    def caption(scene: SceneSpec, rng: Rng, word_count: int | None = None) -> str:
+        return write(scene, rng, draw_word_count(rng) if word_count is None else word_count)
+
+    return caption
 
 
 def nearest_in_length(draw: Callable[[], str], word_count: int, tries: int = 8) -> str:
@@ -92,9 +103,9 @@ def concrete_caption(scene: SceneSpec, rng: Rng) -> str:
     return pick(rng, forms).replace(" ,", ",")
 
 
-def clean_caption(scene: SceneSpec, rng: Rng, word_count: int | None = None) -> str:
+@of_drawn_length
+def clean_caption(scene: SceneSpec, rng: Rng, target: int) -> str:
     """A concrete caption near a word count (drawn if not given)."""
-    target = draw_word_count(rng) if word_count is None else word_count
     return nearest_in_length(lambda: concrete_caption(scene, rng), target)
 
 
@@ -120,41 +131,41 @@ def _with_tails(body: str, rng: Rng, word_count: int) -> str:
     return text
 
 
-def abstract_caption(scene: SceneSpec, rng: Rng, word_count: int | None = None) -> str:
+@of_drawn_length
+def abstract_caption(scene: SceneSpec, rng: Rng, target: int) -> str:
     """Nothing in it can be drawn; the scene is ignored."""
-    target = draw_word_count(rng) if word_count is None else word_count
     body = nearest_in_length(lambda: _fill(pick(rng, words.ABSTRACT), rng), target, tries=3)
     return _with_tails(body, rng, target)
 
 
-def partial_caption(scene: SceneSpec, rng: Rng, word_count: int | None = None) -> str:
+@of_drawn_length
+def partial_caption(scene: SceneSpec, rng: Rng, target: int) -> str:
     """An abstract statement that names one object of the scene."""
-    target = draw_word_count(rng) if word_count is None else word_count
     obj = words.OBJECT_NAMES[scene.objects[0].name][0]
     body = nearest_in_length(lambda: _fill(pick(rng, words.PARTIAL), rng, obj), target, tries=3)
     return _with_tails(body, rng, target)
 
 
-def short_caption(scene: SceneSpec, rng: Rng, word_count: int | None = None) -> str:
+@of_drawn_length
+def short_caption(scene: SceneSpec, rng: Rng, target: int) -> str:
     """Two or three bare words of the scene, then empty clauses up to the word count."""
-    target = draw_word_count(rng) if word_count is None else word_count
     first = scene.objects[0]
     colour, name = pick(rng, words.COLOUR_NAMES[first.colour]), pick(rng, words.OBJECT_NAMES[first.name])
     body = pick(rng, (f"{colour} {name}", f"{name}, {colour}", f"{name} {colour}", f"the {colour} {name}"))
     return _with_tails(body, rng, min(target, 8))
 
 
-def fluff_caption(scene: SceneSpec, rng: Rng, word_count: int | None = None) -> str:
+@of_drawn_length
+def fluff_caption(scene: SceneSpec, rng: Rng, target: int) -> str:
     """A concrete caption with a clause of praise before or after it."""
-    target = draw_word_count(rng) if word_count is None else word_count
     praise = nearest_in_length(lambda: _fill(pick(rng, words.FLUFF), rng), max(3, target - 5), tries=3)
     body = clean_caption(scene, rng, max(3, target - len(praise.split())))
     return f"{body}, {praise}" if rng.random() < 0.7 else f"{praise}, {body}"
 
 
-def medium_caption(scene: SceneSpec, rng: Rng, word_count: int | None = None) -> str:
+@of_drawn_length
+def medium_caption(scene: SceneSpec, rng: Rng, target: int) -> str:
     """'a photo of ' and the like before a concrete caption."""
-    target = draw_word_count(rng) if word_count is None else word_count
     prefix = pick(rng, words.MEDIUM_PREFIXES)
     return f"{prefix} {clean_caption(scene, rng, max(3, target - len(prefix.split())))}"
 
@@ -164,9 +175,9 @@ def caps_caption(scene: SceneSpec, rng: Rng, word_count: int | None = None) -> s
     return clean_caption(scene, rng, word_count).upper()
 
 
-def boilerplate_caption(scene: SceneSpec, rng: Rng, word_count: int | None = None) -> str:
+@of_drawn_length
+def boilerplate_caption(scene: SceneSpec, rng: Rng, target: int) -> str:
     """What content systems write when nobody writes a caption."""
-    target = draw_word_count(rng) if word_count is None else word_count
     text = _fill(pick(rng, words.BOILERPLATE), rng)
     while len(text.split()) < target - 2:
         text = f"{text} - {_fill(pick(rng, words.BOILERPLATE), rng)}"
@@ -182,24 +193,24 @@ def foreign_caption(scene: SceneSpec, rng: Rng, word_count: int | None = None) -
     )
 
 
-def repeated_caption(scene: SceneSpec, rng: Rng, word_count: int | None = None) -> str:
+@of_drawn_length
+def repeated_caption(scene: SceneSpec, rng: Rng, target: int) -> str:
     """One short phrase, again and again."""
-    target = draw_word_count(rng) if word_count is None else word_count
     phrase = object_phrase(scene.objects[0], rng, with_size=False)
     return " ".join([phrase] * max(3, target // len(phrase.split())))
 
 
-def overlay_caption(scene: SceneSpec, rng: Rng, word_count: int | None = None) -> str:
+@of_drawn_length
+def overlay_caption(scene: SceneSpec, rng: Rng, target: int) -> str:
     """A concrete caption that also quotes the text over the picture, half of the time."""
-    target = draw_word_count(rng) if word_count is None else word_count
     quoted = " ".join(overlay.text for overlay in scene.overlays).lower()
     if rng.random() < 0.5:
         return clean_caption(scene, rng, target)
     return f"{clean_caption(scene, rng, max(3, target - len(quoted.split())))}, {quoted}"
 
 
-def text_only_caption(scene: SceneSpec, rng: Rng, word_count: int | None = None) -> str:
+@of_drawn_length
+def text_only_caption(scene: SceneSpec, rng: Rng, target: int) -> str:
     """The words that are written in the picture, and empty clauses."""
-    target = draw_word_count(rng) if word_count is None else word_count
     quoted = " ".join(overlay.text for overlay in scene.overlays)
     return _with_tails(quoted.lower() if rng.random() < 0.5 else quoted.capitalize(), rng, target)

@@ -36,7 +36,6 @@ from curation_assets.evaluation.models.fitting import (
     texts_digest,
 )
 from curation_assets.evaluation.models.miniature import contrastive_loss, encode_captions
-from curation_assets.stores.atomic import replacing
 
 #: Positions of images → the images, in their order. Called for one batch at a time.
 ImageLoader = Callable[[Sequence[int]], Sequence[Image.Image]]
@@ -163,25 +162,6 @@ class _Trained:
         self.model.eval()
         return self
 
-    def save(self, folder: Path) -> None:
-        """Write a folder that `load` and transformers' from_pretrained read; safetensors.
-
-        Raises FileExistsError for a folder that exists.
-        """
-        if folder.exists():
-            raise FileExistsError(f"{folder} exists; choose another folder for the trained model, or delete it first")
-        with replacing(folder) as temporary:
-            for part in (self.model, self.image_processor, self.tokenizer):
-                part.save_pretrained(temporary)
-
-    @classmethod
-    def _load(cls, model_class: Any, folder: Path, device: str) -> Self:
-        quiet_loading()
-        model = model_class.from_pretrained(folder, **_LOADING)
-        processor = AutoImageProcessor.from_pretrained(folder, local_files_only=True)
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        return cls(model.to(device).eval(), processor, tokenizer, device)
-
     def _pixels(self, load: ImageLoader, positions: Sequence[int]) -> torch.Tensor:
         """(B, 3, H, W) on the device, as the vision tower wants them."""
         images = load(positions)
@@ -193,11 +173,6 @@ class _Trained:
 
 class PixelCaptioner(_Trained):
     """A captioner that was trained on images."""
-
-    @classmethod
-    def load(cls, folder: Path, device: str = "cpu") -> Self:
-        """From the folder that `save` wrote. Raises OSError for a folder without its files."""
-        return cls._load(VisionEncoderDecoderModel, folder, device)
 
     @torch.inference_mode()
     def generate(self, load: ImageLoader, count: int, *, beams: int | None = None, batch_size: int = 64) -> list[str]:
@@ -216,11 +191,6 @@ class PixelCaptioner(_Trained):
 
 class PixelDualEncoder(_Trained):
     """A dual encoder that was trained on images."""
-
-    @classmethod
-    def load(cls, folder: Path, device: str = "cpu") -> Self:
-        """From the folder that `save` wrote. Raises OSError for a folder without its files."""
-        return cls._load(VisionTextDualEncoderModel, folder, device)
 
     @torch.inference_mode()
     def embed_images(self, load: ImageLoader, count: int, *, batch_size: int = 128) -> np.ndarray:
