@@ -14,7 +14,7 @@ import pytest
 
 from curation_assets.defs.instance_records import InstanceRecords
 from curation_assets.flow.holder import all_holders
-from curation_assets.scoring.contract import RULES
+from curation_assets.scoring.method_contract import RULES
 from tests.mutants import HOLDERS, MUTANTS, Mutant
 from tests.support.paths import REPOSITORY
 

@@ -7,7 +7,7 @@ import typer
 
 from curation_assets.cli.commands import command
 from curation_assets.cli.common import notice, show_checked
-from curation_assets.scoring.contract import check_own_method
+from curation_assets.scoring.method_contract import check_own_method
 
 
 @command("methods check", "Scores")

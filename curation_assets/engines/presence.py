@@ -51,7 +51,10 @@ def parts_of(role: str, profile: Profile, pool_models: Path | None = None) -> li
             *(part_at(name, value, pool_models) for name, value in named.items()),
             *(Part(name, "", "missing", advice=advice) for name, advice in lacking.items()),
         ]
-    return [model, *_companions(role, _on_disk(resolve_address(text, pool_models)), settings, pool_models)]
+    address = resolve_address(text, pool_models)
+    if address.scheme == "hub":
+        address = replace(address, folder=cached_snapshot(address))
+    return [model, *_companions(role, address, settings, pool_models)]
 
 
 def _companions(role: str, address: ModelAddress, settings: Mapping[str, Any], pool_models: Path | None) -> list[Part]:
@@ -87,10 +90,6 @@ def part_at(name: str, text: str, pool_models: Path | None = None) -> Part:
             return Part(name, text, "gated", advice=advice)
         return Part(name, text, "fetch") if folder is None else Part(name, text, "here", _size(folder))
     return Part(name, text, "here", None if address.folder is None else _size(address.folder))
-
-
-def _on_disk(address: ModelAddress) -> ModelAddress:
-    return replace(address, folder=cached_snapshot(address)) if address.scheme == "hub" else address
 
 
 def cached_snapshot(address: ModelAddress) -> Path | None:

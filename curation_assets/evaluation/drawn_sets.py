@@ -148,7 +148,10 @@ def given_set(packed: np.ndarray, pool: Rows, size: float | None) -> pl.DataFram
 def drawn(parts: Iterable[pl.DataFrame], count: int) -> pl.DataFrame:
     """`count` of the entries that are `_listed`, chosen by the hash of their ids and so the same in every pool; all
     where they are fewer."""
-    keyed = (part.with_columns(key0=-random_ranking(_ids(part).to_list(), SAMPLING_SEED)) for part in parts)
+    keyed = (
+        part.with_columns(key0=-random_ranking(uid_texts(part["uid_high"], part["uid_low"]).to_list(), SAMPLING_SEED))
+        for part in parts
+    )
     return _first(keyed, ["key0"], count)
 
 
@@ -161,10 +164,6 @@ def _first(parts: Iterable[pl.DataFrame], by: Sequence[str], count: int) -> pl.D
         first = first.with_columns(count=pl.min_horizontal(pl.col("count").cast(pl.Int64), left))
         first = first.filter(pl.col("count") > 0).with_columns(pl.col("count").cast(pl.UInt32))
     return first.drop(by)
-
-
-def _ids(part: pl.DataFrame) -> pl.Series:
-    return uid_texts(part["uid_high"], part["uid_low"])
 
 
 def _count(pool: Rows, size: float) -> int:

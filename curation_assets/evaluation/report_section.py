@@ -166,7 +166,11 @@ def _of_size(
     ]
     of_shown = compared.filter(pl.col("metric").is_in(list(shown)))
     clear = of_shown.filter("is_clear").sort("difference", "policy", descending=[True, False])
-    readings = [(metric, row["policy"], *row["reading"].split("; ")) for metric, row in _by_metric(clear, shown)]
+    readings = [
+        (metric, row["policy"], *row["reading"].split("; "))
+        for metric in shown
+        for row in clear.filter(pl.col("metric") == metric).to_dicts()
+    ]
     return {
         "title": size_name(size),
         "groups": [
@@ -182,10 +186,6 @@ def _of_size(
         ],
         "notes": list(dict.fromkeys(note for _, _, _, *notes in readings for note in notes)),
     }
-
-
-def _by_metric(rows: pl.DataFrame, metrics: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
-    return [(metric, row) for metric in metrics for row in rows.filter(pl.col("metric") == metric).to_dicts()]
 
 
 def _cell(row: Mapping[str, Any] | None, metric: str) -> Cell:

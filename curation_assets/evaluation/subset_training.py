@@ -270,7 +270,13 @@ def metrics_of(ctx: PoolContext, trainer: Trainer) -> pl.DataFrame:
         return pl.DataFrame(rows, schema=METRICS_SCHEMA)
     given = {key: ctx.store.read(f"downstream/{trainer.name}_runs", key) for key in keys}
     trained = {key: frame for key, frame in given.items() if frame.height}
-    measured = _of_captions(ctx, trainer, trained) if trainer.gives == "captions" else _of_metrics(trained)
+    measured: _Metrics
+    if trainer.gives == "captions":
+        measured = _of_captions(ctx, trainer, trained)
+    else:
+        measured = {
+            key: {metric: (value, None) for metric, value in frame.iter_rows()} for key, frame in trained.items()
+        }
     names = list(next(iter(measured.values()), {"none": None}))
     untrained: dict[str, tuple[float | None, str | None]] = {name: (None, _too_small(ctx, trainer)) for name in names}
     rows = []
@@ -290,10 +296,6 @@ def _row(
 
 
 _Metrics = dict[str, dict[str, tuple[float | None, str | None]]]
-
-
-def _of_metrics(given: Mapping[str, pl.DataFrame]) -> _Metrics:
-    return {key: {metric: (value, None) for metric, value in frame.iter_rows()} for key, frame in given.items()}
 
 
 def _of_captions(ctx: PoolContext, trainer: Trainer, given: Mapping[str, pl.DataFrame]) -> _Metrics:

@@ -1,6 +1,6 @@
 """downstream/training_sets: what each model is trained on, by policy or control, size and seed."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -203,7 +203,9 @@ def _listed(ctx: PoolContext, policies: Mapping[str, Policy], wanted: TrainingKe
         return given_set(packed_ids(_subset_file(ctx, options.downstream_subsets[wanted.name])), pool, wanted.size)
     check_known("training set", "control", [wanted.name], options.downstream_controls)
     clean = read_truth(ctx).filter(pl.col("kind") == CLEAN)["sample_id"] if wanted.name == "oracle" else None
-    size = _own_share(policies.values()) if wanted.size is None else wanted.size
+    # a control that has no size of its own is as large as what the policy `random` keeps
+    shares = [policy.fraction for policy in policies.values() if policy.rank_by == RANDOM and policy.fraction]
+    size = [*shares, OWN_SHARE][0] if wanted.size is None else wanted.size
     return control_set(wanted.name, pool, size, clean=clean)
 
 
@@ -211,8 +213,3 @@ def _kept(ctx: PoolContext, policy_name: str) -> np.ndarray:
     """The ids that a policy keeps as sorted u8,u8."""
     kept = ctx.store.scan(f"filtered/{policy_name}").filter(pl.col("verdict") == "kept")
     return sorted_uids(kept.select(uid_columns()).collect(engine="streaming").to_numpy())
-
-
-def _own_share(policies: Iterable[Policy]) -> float:
-    """Share of a control that has no size of its own: as many as the policy `random` keeps."""
-    return next((policy.fraction for policy in policies if policy.rank_by == RANDOM and policy.fraction), OWN_SHARE)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from curation_assets.methods import Example, Method, Values, all_methods, get_method, teachers
-from curation_assets.scoring.contract import RULES
+from curation_assets.scoring.method_contract import RULES
 from curation_assets.scoring.parameters import with_parameters
 
 

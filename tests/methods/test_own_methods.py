@@ -22,7 +22,7 @@ from curation_assets.flow.parallel import call_in_workers, stop_workers
 from curation_assets.flow.run_table import run_with_upstream
 from curation_assets.methods import find_method, get_method, lower_is_better, own_methods
 from curation_assets.scoring.batches import ContractError
-from curation_assets.scoring.contract import RULES, check_own_method
+from curation_assets.scoring.method_contract import RULES, check_own_method
 from curation_assets.sources.declaration import add_pool, declaration_sha256, set_values
 from tests.support.pages import Reader, blocks_of
 from tests.support.paths import REPOSITORY

@@ -43,7 +43,7 @@ def contamination(
     Nothing is dropped; the pool's option `decontaminate` does that. Exit status 1 where a sample is in a benchmark.
     """
     from curation_assets.core.progress import reporter_for
-    from curation_assets.evaluation.contamination import contamination_of_release
+    from curation_assets.evaluation.release_in_benchmarks import contamination_of_release
     from curation_assets.flow.context import PoolContext
     from curation_assets.selection.rows import DROP_REASON
     from curation_assets.stores.releases import find_release

@@ -83,9 +83,10 @@ def fit(
         optimizers[Muon(matrices, lr=learning_rate, weight_decay=weight_decay)] = muon_ratio * learning_rate
     settings: dict[str, Any] = {"betas": tuple(betas), "weight_decay": weight_decay}
     settings |= {} if muon_ratio is None else {"muon_ratio": muon_ratio}  # checkpoints of other trainings stay theirs
+    shapes = [f"{name} {tuple(parameter.shape)}" for name, parameter in parameters.items()]
     facts = {
         "count": count, "batch_size": batch_size, "steps": steps, "seed": seed, "learning_rate": learning_rate,
-        "warm_up_share": warm_up_share, "shapes": _shapes_digest(parameters), **settings, **(made_from or {}),
+        "warm_up_share": warm_up_share, "shapes": texts_digest(shapes), **settings, **(made_from or {}),
     }  # fmt: skip
     state = _State(modules, parameters, list(optimizers), json.dumps(facts, sort_keys=True), checkpoint, device)
     losses = state.restore()
@@ -96,7 +97,8 @@ def fit(
     # the caller's random state comes back afterwards
     with torch.random.fork_rng([] if device == "cpu" else [torch.device(device)]):
         for step, batch in enumerate(itertools.islice(batches, len(losses), None), start=len(losses)):
-            torch.manual_seed(step_seed(seed, step))  # dropout of a step is the same after a resume
+            # dropout of a step is the same after a resume
+            torch.manual_seed(int(np.random.SeedSequence([seed, step]).generate_state(1, np.uint64)[0]))
             for optimizer, highest in optimizers.items():
                 for group in optimizer.param_groups:
                     group["lr"] = highest * warm_up_then_cosine(step, steps, warm_up)
@@ -152,11 +154,6 @@ def epoch_batches(count: int, batch_size: int, steps: int, seed: int) -> Iterato
         if position == 0 and step > 0:
             order = rng.permutation(count)
         yield order[position * batch_size : (position + 1) * batch_size].tolist()
-
-
-def step_seed(seed: int, step: int) -> int:
-    """torch's seed of one step, the same whether the training was interrupted before it or not."""
-    return int(np.random.SeedSequence([seed, step]).generate_state(1, np.uint64)[0])
 
 
 @contextlib.contextmanager
@@ -249,7 +246,3 @@ def _trained_parameters(modules: Mapping[str, nn.Module | nn.Parameter]) -> dict
             if parameter.requires_grad:
                 parameters[f"{name}.{inner}" if inner else name] = parameter
     return parameters
-
-
-def _shapes_digest(parameters: Mapping[str, nn.Parameter]) -> str:
-    return texts_digest([f"{name} {tuple(parameter.shape)}" for name, parameter in parameters.items()])
