@@ -76,13 +76,6 @@ def draw_keys(sample_ids: Sequence[str], purpose: str) -> np.ndarray:
     return np.array([_first_64_bits(sample_id, purpose) for sample_id in sample_ids], dtype=np.uint64)
 
 
-def to_u64_pair(sample_id: str) -> tuple[int, int]:
-    """High and low 64 bits, unsigned. '0…01' → (0, 1). Raises ValueError for a malformed id."""
-    if not is_sample_id(sample_id):
-        raise ValueError(f"sample_id must be 32 lower-case hex digits, got {sample_id!r}")
-    return int(sample_id[:16], 16), int(sample_id[16:], 16)
-
-
 def u64_of_hex(letters: np.ndarray) -> np.ndarray:
     """(N, 16 K) uint8 codes of lower-case hex digits → (N, K) uint64. Raises ValueError for any other letter."""
     is_digit = (letters - np.uint8(48) < 10) | (letters - np.uint8(97) < 6)  # unsigned: what lies below wraps around
@@ -118,13 +111,6 @@ def packed_uids(high: np.ndarray, low: np.ndarray) -> np.ndarray:
     packed = np.empty(len(high), dtype=UID_DTYPE)
     packed["f0"], packed["f1"] = high, low
     return packed
-
-
-def unpack_uids(packed: np.ndarray) -> list[str]:
-    """(N,) structured u8,u8 → N ids in the order given. Raises ValueError for another dtype."""
-    if packed.dtype != UID_DTYPE:
-        raise ValueError(f"expected dtype u8,u8 (high, low 64 bits), got {packed.dtype}")
-    return [f"{int(high):016x}{int(low):016x}" for high, low in zip(packed["f0"], packed["f1"], strict=True)]
 
 
 def bits_of(values: np.ndarray) -> np.ndarray:

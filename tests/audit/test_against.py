@@ -7,11 +7,12 @@ import polars as pl
 import pytest
 
 from curation_assets.audit.against import compare_with_file
-from curation_assets.numeric.identity import pack_uids, unpack_uids
+from curation_assets.numeric.identity import pack_uids
 from curation_assets.selection.policy import Policy
 from curation_assets.stores import subsets
 from curation_assets.stores.shard_store import ShardStore
 from curation_assets.stores.subsets import packed_ids, write_sorted_subset
+from tests.support.id_lists import unpack_uids
 from tests.support.little_memory import little_memory
 from tests.support.random_pools import store_pool
 

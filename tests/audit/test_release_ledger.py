@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from curation_assets.audit.ledger import Ledger, read_part, replayed, signal_column, subset_of
 from curation_assets.audit.release_ledger import names_samples, rows_of_samples, write_release_ledger
-from curation_assets.numeric.identity import unpack_uids
 from curation_assets.selection.cut import NO_ID
 from curation_assets.selection.judging import fit_cut, judge, multiplicity
 from curation_assets.selection.left_out import remaining
 from curation_assets.selection.policy import Policy
 from curation_assets.selection.rows import Pool, Wanted, read_rows
 from curation_assets.stores.shard_store import ShardStore
+from tests.support.id_lists import unpack_uids
 from tests.support.random_pools import can_be_cut, policies, pools, store_duplicates, store_pool
 
 

@@ -14,9 +14,9 @@ from curation_assets.defs.launch import prepare_instance, run_pool
 from curation_assets.flow.conservation import violations
 from curation_assets.flow.declared import policies_of
 from curation_assets.flow.graph import tables_of
-from curation_assets.numeric.identity import unpack_uids
 from curation_assets.stores.catalog import rebuild_catalog
 from tests.conftest import FinishedPool
+from tests.support.id_lists import unpack_uids
 from tests.support.paths import REPOSITORY
 from tests.support.verdicts import kept_ids
 

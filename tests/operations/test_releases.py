@@ -34,7 +34,6 @@ from curation_assets.defs.takedown import withdraw_denied
 from curation_assets.evaluation.training_sets import _subset_file
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
-from curation_assets.numeric.identity import unpack_uids
 from curation_assets.operations import releases as releases_module
 from curation_assets.operations.releases import affected_releases, create_release, verify_release, withdraw
 from curation_assets.operations.takedown import begin_takedown, finish_takedown
@@ -57,7 +56,7 @@ from curation_assets.stores.releases import (
     read_release,
     release_folder,
 )
-from tests.support.id_lists import read_subset
+from tests.support.id_lists import read_subset, unpack_uids
 from tests.support.lineage_pools import (
     bring_up_to_date,
     caption_of,

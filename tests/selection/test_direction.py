@@ -21,7 +21,6 @@ from curation_assets.flow.options import DuplicateSettings
 from curation_assets.flow.own_declared import policies_folder
 from curation_assets.flow.run_table import run_with_upstream
 from curation_assets.methods import all_methods, oriented
-from curation_assets.numeric.identity import unpack_uids
 from curation_assets.outputs.exports.formats import get_format
 from curation_assets.outputs.exports.subset import find_subset
 from curation_assets.outputs.report.report import GALLERY_SIZE, _ranked
@@ -34,6 +33,7 @@ from curation_assets.sources.declaration import add_pool
 from curation_assets.stages.fused.duplicates import _duplicates
 from curation_assets.stores.shard_store import ShardStore
 from tests.support.directions import lower_is_better
+from tests.support.id_lists import unpack_uids
 from tests.support.ledgers import replay
 from tests.support.random_pools import Tables, can_be_cut, policies, pools, store_pool
 

@@ -12,12 +12,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from curation_assets.numeric.identity import UID_DTYPE, packed_uids, unpack_uids
+from curation_assets.numeric.identity import UID_DTYPE, packed_uids
 from curation_assets.stores import frame_file
 from curation_assets.stores.arrays import write_npy
 from curation_assets.stores.content_hash import frame_sha256, parts_sha256
 from curation_assets.stores.parquet import write_as_frame
 from curation_assets.stores.subsets import write_sorted_subset
+from tests.support.id_lists import unpack_uids
 
 
 @pytest.fixture(scope="module")

@@ -25,9 +25,7 @@ from curation_assets.numeric.identity import (
     pack_uids,
     sample_id_of,
     seed_of,
-    to_u64_pair,
     unit_interval_of,
-    unpack_uids,
 )
 from curation_assets.stores.atomic import remove_stale, writing_new
 from curation_assets.stores.catalog import open_pool, rebuild_catalog, view_sql
@@ -36,7 +34,7 @@ from curation_assets.stores.content_hash import frame_sha256
 from curation_assets.stores.manifest import Manifest
 from curation_assets.stores.shard_store import CorruptTableError, MissingInputError, MissingTableError, ShardStore
 from curation_assets.stores.subsets import ID_SUFFIXES, write_keys, write_sorted_subset
-from tests.support.id_lists import read_subset
+from tests.support.id_lists import read_subset, unpack_uids
 from tests.support.killing import Killed, killed_at_rename
 
 SHARD_0, SHARD_1 = "toy-000000", "toy-000001"
@@ -79,8 +77,8 @@ def test_a_valid_uid_is_kept_and_everything_else_is_hashed() -> None:
 
 def test_pairs_follow_the_worked_example_of_datacomp() -> None:
     # formulas.md §3.3
-    assert to_u64_pair("139e4a9b22a614771f06c700a8ebe150") == (1413649363202610295, 2235693070683988304)
-    assert to_u64_pair("6e356964a967af455c8016b75d691203") == (7941369398997528389, 6665352425310327299)
+    assert pack_uids(["139e4a9b22a614771f06c700a8ebe150"])[0].tolist() == (1413649363202610295, 2235693070683988304)
+    assert pack_uids(["6e356964a967af455c8016b75d691203"])[0].tolist() == (7941369398997528389, 6665352425310327299)
 
 
 def test_packing_sorts_as_unsigned_pairs() -> None:
@@ -663,7 +661,7 @@ def test_subset_files_keep_multiplicities_and_answer_bisection(tmp_path: Path) -
     # as the resharder does: find each sample of a shard by bisection, write it as often as it is listed
     listed = np.load(tmp_path / "kept.npy")
     for sample_id, copies in {IDS[1]: 2, "f" * 32: 1, IDS[2]: 0}.items():
-        one = np.array([to_u64_pair(sample_id)], dtype="u8,u8")
+        one = pack_uids([sample_id])
         left, right = (int(np.searchsorted(listed, one, side=side)[0]) for side in ("left", "right"))
         assert right - left == copies
     assert read_subset(tmp_path / "kept.parquet") == sorted(wanted)
