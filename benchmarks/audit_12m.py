@@ -175,15 +175,15 @@ def materialised(ctx: Any, *names: str) -> None:
 def chain(home: Path) -> dict[str, Any]:
     """Fuse, cut, verdict tables, npy of policy sieve_clip, by the flow's tables."""
     from curation_assets.audit.ledger import recorded_ledger
-    from curation_assets.numeric.identity import UID_DTYPE
-    from curation_assets.stores.arrays import write_npy
 
     ctx = context(home)
     for name in (*RANGES, RECIPE, *CUT, VERDICTS, "filtered/clip_cut", "filtered/clip"):  # of an earlier run
         ctx.store.remove(name)
 
     def npy() -> int:
-        return write_npy(home / "sieve_clip.npy", [recorded_ledger(ctx.store, "sieve_clip").subset()], UID_DTYPE)
+        packed = recorded_ledger(ctx.store, "sieve_clip").subset()
+        np.save(home / "sieve_clip.npy", packed)
+        return len(packed)
 
     seconds: dict[str, float] = {}
     cpu: dict[str, float] = {}

@@ -11,7 +11,7 @@ from curation_assets.audit.diff import Overlap, judged_side, recorded_side
 from curation_assets.audit.recorded import current_ledgers, cuts_in_force
 from curation_assets.core.progress import ProgressReporter, Silent
 from curation_assets.core.table_names import SAMPLES
-from curation_assets.numeric.sorting import as_pairs
+from curation_assets.numeric.identity import as_pairs
 from curation_assets.selection.judging import reason_kind
 from curation_assets.selection.policy import Policy
 from curation_assets.selection.rows import Pool

@@ -7,22 +7,19 @@ is `keys_BITS.npy`, with as many bits less of each id. It is sorted on disk: mem
 """
 
 import contextlib
-import functools
 import hashlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 
 from curation_assets.core.settings import shard_key, shard_number
 from curation_assets.core.table_names import LOOKUP, SAMPLES
-from curation_assets.numeric.sorting import stretches
-from curation_assets.stores.arrays import write_npy
-from curation_assets.stores.columns import THREADS, each_in_threads, hex_column, read_columns
+from curation_assets.stores.columns import hex_column
+from curation_assets.stores.parquet import read_parquet
 from curation_assets.stores.pool_queries import open_whole_pool
 from curation_assets.stores.shard_store import ShardStore
 from curation_assets.stores.web_addresses import canonical_url
@@ -30,10 +27,11 @@ from curation_assets.stores.web_addresses import canonical_url
 VERSION = "2"  # bump when a key is another
 FILE, WIDE_FILE = "keys.npy", "keys_{}.npy"
 SHARD_BITS = 20  # of a shard's number in `keys.npy`
+AT_ONCE = 1 << 20  # keys that are merged or written
 _HEX_COLUMNS = ("sample_id", "image_sha256", "original_sha256")
 
 
-def write_lookup(store: ShardStore, folder: Path, threads: int = THREADS) -> None:
+def write_lookup(store: ShardStore, folder: Path) -> None:
     """Write the file of all shards of raw/samples. Its time of change is that of the first read.
 
     Where only shards came since it was last written, their keys are merged into it; else DuckDB sorts those of all.
@@ -44,19 +42,20 @@ def write_lookup(store: ShardStore, folder: Path, threads: int = THREADS) -> Non
     name = FILE if bits == SHARD_BITS else WIDE_FILE.format(bits)
     held = _held_shards(store, name)
     paths = store.checked_paths(SAMPLES, came) if (came := [one for one in shards if one not in held]) else []
-    parts = each_in_threads(functools.partial(_keys_of_shard, bits), paths, threads)
+    parts = (_keys_of_shard(bits, path) for path in paths)
     path = folder / name
     if held:
         before = np.load(store.checked_file(LOOKUP, name), mmap_mode="r", allow_pickle=False)
         more = np.sort(np.concatenate([*parts, np.zeros(0, dtype=np.uint64)]))
-        write_npy(path, _merged(before, more), np.dtype(np.uint64))
+        _write(path, len(before) + len(more), _merged(before, more))
     else:
         with open_whole_pool(store, []) as connection:
             connection.execute("create table keys (key ubigint)")
             for part in parts:
                 connection.from_arrow(pa.table({"key": part})).insert_into("keys")
-            sorted_keys = connection.sql("select key from keys order by key").to_arrow_reader(1 << 20)
-            write_npy(path, (batch.column(0).to_numpy() for batch in sorted_keys), np.dtype(np.uint64))
+            ((count,),) = connection.sql("select count(*) from keys").fetchall()
+            sorted_keys = connection.sql("select key from keys order by key").to_arrow_reader(AT_ONCE)
+            _write(path, count, (batch.column(0).to_numpy() for batch in sorted_keys))
     os.utime(path, ns=(started, started))
 
 
@@ -73,19 +72,29 @@ def _held_shards(store: ShardStore, name: str) -> set[str]:
 
 def _merged(before: np.ndarray, more: np.ndarray) -> Iterator[np.ndarray]:
     """Two sorted arrays as one, part by part."""
-    for part in stretches(len(before), 1 << 20):
-        is_last = part.stop == len(before)
-        end = len(more) if is_last or not len(more) else int(np.searchsorted(more, before[part.stop - 1], side="right"))
-        here, more = more[:end], more[end:]
-        yield np.sort(np.concatenate([before[part], here]), kind="stable")
+    for start in range(0, len(before), AT_ONCE):
+        part = before[start : start + AT_ONCE]
+        end = int(np.searchsorted(more, part[-1], side="right"))
+        yield np.sort(np.concatenate([part, more[:end]]), kind="stable")
+        more = more[end:]
+    yield more
+
+
+def _write(path: Path, count: int, parts: Iterable[np.ndarray]) -> None:
+    """Write `count` uint64, part by part: what numpy.save makes of all."""
+    with path.open("wb") as file:
+        header = {"descr": np.lib.format.dtype_to_descr(np.dtype(np.uint64)), "fortran_order": False, "shape": (count,)}
+        np.lib.format.write_array_header_1_0(file, header)
+        for part in parts:
+            part.tofile(file)
 
 
 def _keys_of_shard(bits: int, path: Path) -> np.ndarray:
-    rows = read_columns(path, ["url", *_HEX_COLUMNS])
-    urls = b"".join([_url_key(url) for url in pl.Series(rows.column("url").drop_null()).to_list()])
+    rows = read_parquet(path, ["url", *_HEX_COLUMNS])
+    urls = b"".join([_url_key(url) for url in rows["url"].drop_nulls().to_list()])
     keys = [
         np.frombuffer(urls, dtype=">u8").astype(np.uint64),
-        *(hex_column(rows.column(name))[:, 0] for name in _HEX_COLUMNS),
+        *(hex_column(rows[name])[:, 0] for name in _HEX_COLUMNS),
     ]
     number = shard_number(path.parent.name.removeprefix("shard="))
     return np.unique(np.concatenate(keys) >> np.uint64(bits) << np.uint64(bits) | np.uint64(number))

@@ -7,7 +7,6 @@ import polars as pl
 
 from curation_assets.core.errors import StoreError
 from curation_assets.core.table_names import SAMPLES
-from curation_assets.numeric.words import word_counts
 from curation_assets.selection.rows import Pool, beside
 from curation_assets.stores.catalog import stored_tables
 from curation_assets.stores.shard_store import ShardStore
@@ -86,7 +85,8 @@ def shifts(pool: Pool, marks: Iterable[np.ndarray], on_progress: Progress | None
         if rows.height != len(of_rows):
             raise StoreError(f"{SAMPLES} has other rows than were judged; `curate run` the pool again")
         by_marks += np.bincount(of_rows, minlength=8)
-        place = np.searchsorted(_length_lows(), _word_counts(rows["caption"]), side="right")
+        words = rows.select(_words(pl.col("caption"))).to_series().to_numpy()
+        place = np.searchsorted(_length_lows(), words, side="right")
         lengths += np.bincount(place * 8 + of_rows, minlength=lengths.size).reshape(-1, 8)
         rows = rows.with_columns(mark=pl.Series(of_rows, dtype=pl.UInt8))
         counts["domain"] = _added([counts["domain"], _counted(rows, hosts_of(pl.col("url")))])
@@ -121,19 +121,6 @@ def _counted(rows: pl.DataFrame, group: pl.Expr | pl.Series) -> pl.DataFrame:
 def _added(counts: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """group, pool, left, right: sums of each group."""
     return pl.concat(counts).group_by("group").agg(pl.col("pool", "left", "right").sum())
-
-
-def _word_counts(captions: pl.Series) -> np.ndarray:
-    """(n,) words of each caption, as `_words` counts them."""
-    texts = captions.fill_null("").to_arrow(compat_level=pl.CompatLevel.oldest())
-    _, ends, letters = texts.buffers()
-    offsets = np.frombuffer(ends, dtype=np.int64)[texts.offset : texts.offset + len(texts) + 1]
-    data = np.frombuffer(letters, dtype=np.uint8) if letters is not None else np.zeros(0, dtype=np.uint8)
-    counts, is_sure = word_counts(data[: offsets[-1]], offsets)
-    doubtful = np.flatnonzero(~is_sure)
-    if len(doubtful):
-        counts[doubtful] = captions.gather(doubtful).to_frame("caption").select(_words(pl.col("caption"))).to_series()
-    return counts
 
 
 def _languages(store: ShardStore, rows: pl.DataFrame, shards: Sequence[str]) -> pl.Series:

@@ -13,8 +13,8 @@ import numpy as np
 import polars as pl
 
 from curation_assets.core.table_names import CONTAMINATION, SAMPLES, reference_of
+from curation_assets.numeric.identity import as_pairs
 from curation_assets.numeric.selection import random_ranking, share_count
-from curation_assets.numeric.sorting import as_pairs
 from curation_assets.selection.judging import judge_pool, multiplicity
 from curation_assets.selection.policy import RANDOM, Policy
 from curation_assets.selection.rows import DROP_REASON, ROW_KEY, Changed, Rows, Wanted, dropped, uid_columns, values_of

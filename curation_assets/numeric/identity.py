@@ -113,6 +113,13 @@ def packed_uids(high: np.ndarray, low: np.ndarray) -> np.ndarray:
     return packed
 
 
+def as_pairs(high: np.ndarray, low: np.ndarray) -> np.ndarray:
+    """(N,) and (N,) whole numbers from 0 on → (N,) texts of 16 bytes, which NumPy sorts and searches as the pairs."""
+    pairs = np.empty((len(high), 2), dtype=">u8")
+    pairs[:, 0], pairs[:, 1] = high, low
+    return pairs.view("S16").ravel()
+
+
 def bits_of(values: np.ndarray) -> np.ndarray:
     """(N,) float64 → (N,) uint64: equal numbers have the same bits, and so has each NaN."""
     return np.where(np.isnan(values), np.nan, values + 0.0).view(np.uint64)

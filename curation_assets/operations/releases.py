@@ -257,7 +257,7 @@ def _complete(folder: Path, release: Release, policy: Policy, cut: PolicyCut) ->
     write_text_atomically(folder / f"{policy.name}.yaml", written)
     write_text_atomically(folder / CUTS, _cuts_text(cut))
     ledger, manifests = release_ledger(replace(release, folder=folder)), _read_manifests(folder)
-    write_sorted_subset(folder / SUBSET_NPY, folder / SUBSET_PARQUET, [ledger.subset()])
+    write_sorted_subset(folder / SUBSET_NPY, folder / SUBSET_PARQUET, ledger.subset())
     facts = policy_facts(ledger, manifests)
     release = replace(release, counts=_counts(ledger), models=tuple(facts["models"]), folder=folder)
     facts |= {**release.about, "pool": release.pool, "name": release.name, "shards": _shards(ledger, manifests)}
@@ -360,7 +360,7 @@ def _differences(release: Release) -> list[str]:
         f"{SUBSET_NPY} does not list the samples that replaying {name} gives": npy.dtype == UID_DTYPE
         and np.array_equal(npy, packed),
         f"{SUBSET_PARQUET} does not list the samples that replaying {name} gives": lists_subset(
-            folder / SUBSET_PARQUET, [packed]
+            folder / SUBSET_PARQUET, packed
         ),
         f"{RELEASE_FILE} names another policy or profile than {name}": (policy.name, policy.version)
         == (release.subset, release.policy_version)

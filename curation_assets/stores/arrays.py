@@ -1,9 +1,7 @@
-"""Arrays in files: .npy that people bring, and long ones, written stretch by stretch."""
+"""Arrays in .npy files that people bring."""
 
 import math
-from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -32,26 +30,3 @@ def _check_length(path: Path) -> None:
         said, held = math.prod(shape) * dtype.itemsize, path.stat().st_size - file.tell()
         if said > held and not dtype.hasobject:
             raise ValueError(f"its header says {dtype} of shape {shape}, {said:,} bytes; {held:,} follow it")
-
-
-def write_npy(path: Path, stretches: Iterable[np.ndarray], dtype: np.dtype[Any]) -> int:
-    """Write one axis of `dtype`, one stretch after the other: the bytes of numpy.save of all. Returns its length."""
-    length = 0
-    with path.open("wb") as file:
-        for is_whole in (False, True):  # the header is as long for any length
-            file.seek(0)
-            header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (length,)}
-            np.lib.format.write_array_header_1_0(file, header)
-            for stretch in () if is_whole else stretches:
-                file.write(np.ascontiguousarray(stretch, dtype=dtype).data)
-                length += len(stretch)
-    return length
-
-
-def npy_stretches(path: Path, length: int = 1 << 20) -> Iterator[np.ndarray]:
-    """The array of a file that `write_npy` or numpy.save wrote, one axis, in stretches of at most `length`."""
-    with path.open("rb") as file:
-        np.lib.format.read_magic(file)
-        (size,), _, dtype = np.lib.format.read_array_header_1_0(file)
-        for start in range(0, size, length):
-            yield np.fromfile(file, dtype, min(length, size - start))

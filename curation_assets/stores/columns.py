@@ -1,29 +1,20 @@
 """Columns of many small Parquet files as arrays, file by file: what whole-pool steps read, without a frame of texts."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from curation_assets.numeric.identity import u64_of_hex
-from curation_assets.stores.arrow_buffers import one_array, text_bytes
+from curation_assets.stores.arrow_buffers import text_bytes
 
-CODED = ("status", "reason")
 THREADS = 2  # decoding runs outside Python's lock
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-
-
-def read_columns(path: Path, columns: Sequence[str]) -> Any:
-    """An Arrow table of one file; texts of few kinds (`CODED`) as dictionaries, as they are stored."""
-    coded = [name for name in columns if name in CODED]
-    return pq.ParquetFile(path, read_dictionary=coded).read(columns=list(columns), use_threads=False)
 
 
 def each_in_threads(
@@ -44,12 +35,12 @@ def each_in_threads(
                 job.cancel()
 
 
-def hex_column(column: Any) -> np.ndarray:
+def hex_column(texts: pl.Series) -> np.ndarray:
     """Texts of one length, hex digits, null left out → (M, length ÷ 16) uint64. Raises ValueError for others."""
-    texts = one_array(column.drop_null() if column.null_count else column)
+    texts = texts.drop_nulls()
     if not len(texts):
         return np.zeros((0, 1), dtype=np.uint64)
-    offsets, letters = text_bytes(texts)
+    offsets, letters = text_bytes(texts.to_arrow(compat_level=pl.CompatLevel.oldest()))
     widths = np.diff(offsets)
     if widths.min() != widths.max() or widths[0] % 16:
         raise ValueError(f"expected hex digits of one length, a multiple of 16, got lengths {np.unique(widths)[:5]}")
@@ -60,13 +51,13 @@ def words_of(ids: pl.Series) -> np.ndarray:
     """(N,) sample_ids → (N, 4) uint64, their letters as numbers: as different as the ids, and decoded in no time."""
     if not len(ids):
         return np.zeros((0, 4), dtype=np.uint64)
-    letters = text_bytes(one_array(ids.to_frame().to_arrow(compat_level=pl.CompatLevel.oldest()).column(0)))[1]
+    letters = text_bytes(ids.to_arrow(compat_level=pl.CompatLevel.oldest()))[1]
     return np.frombuffer(letters, dtype="<u8").reshape(len(ids), 4)
 
 
 def halves_of(ids: pl.Series) -> np.ndarray:
     """(N,) sample_ids → (N, 2) uint64, their high and low halves. Raises as `hex_column`."""
-    return hex_column(ids.to_frame().to_arrow(compat_level=pl.CompatLevel.oldest()).column(0)).reshape(-1, 2)
+    return hex_column(ids).reshape(-1, 2)
 
 
 def texts_of(name: str, letters: bytes, width: int) -> pl.Series:

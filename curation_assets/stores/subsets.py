@@ -8,17 +8,15 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from curation_assets.numeric.identity import UID_DTYPE, pack_uids, sample_id_from, sorted_uids
-from curation_assets.numeric.sorting import as_pairs, stretches
-from curation_assets.stores.arrays import load_npy, npy_stretches, write_npy
+from curation_assets.numeric.identity import UID_DTYPE, as_pairs, pack_uids, sample_id_from, sorted_uids
+from curation_assets.stores.arrays import load_npy
 from curation_assets.stores.atomic import replacing
 from curation_assets.stores.columns import uid_texts
-from curation_assets.stores.damaged_tables import schema_of
 from curation_assets.stores.parquet import parquet_rows, scan_parquet, write_as_frame
 from curation_assets.stores.text_tables import each_line, read_lines, read_parts
 
-PART_ROWS = 1_000_000  # of a file of ids that are read at once,
-TEXT_ROWS = 1 << 16  # of one whose ids are Python's texts
+IDS_AT_ONCE = 1 << 18  # that are texts
+TEXT_ROWS = 1 << 16  # of a file whose ids are Python's texts
 ID_COLUMNS = ("sample_id", "uid")
 ID_SUFFIXES = (".npy", ".parquet", ".csv", ".tsv", ".jsonl", ".txt")
 
@@ -44,14 +42,13 @@ def packed_ids(path: Path) -> np.ndarray:
 def _ids_in_parts(path: Path, suffix: str) -> Iterator[list[str]]:
     """The ids of a file, in any order."""
     if suffix == ".npy":
-        cells = enumerate(itertools.chain.from_iterable(part.tolist() for part in npy_stretches(path, TEXT_ROWS)))
-        yield from _checked_in_parts(path, "entry", cells)
+        texts = np.load(path, mmap_mode="r", allow_pickle=False)
+        cells = (
+            cell for start in range(0, len(texts), TEXT_ROWS) for cell in texts[start : start + TEXT_ROWS].tolist()
+        )
+        yield from _checked_in_parts(path, "entry", enumerate(cells))
     elif suffix == ".txt":
         yield from _checked_in_parts(path, "line", enumerate(each_line(path), 1))
-    elif suffix == ".parquet":
-        schema_of(path)  # refuses a damaged file
-        for part in stretches(parquet_rows(path), PART_ROWS):
-            yield _ids_of_table(path, scan_parquet(path).slice(part.start, PART_ROWS).collect(), part.start)
     elif suffix in ID_SUFFIXES:
         first = 0
         for rows in read_parts(path, suffix):
@@ -83,8 +80,7 @@ def _check_sorted(path: Path, packed: np.ndarray) -> None:
 
 def listed_samples(path: Path) -> Iterator[pl.DataFrame]:
     """Each sample that a file lists (sample_id) and how often (multiplicity), sorted. Raises as `packed_ids`."""
-    packed = packed_ids(path)
-    return counted_ids(packed[part] for part in stretches(len(packed)))
+    return counted_ids(packed_ids(path))
 
 
 def distinct_ids(path: Path) -> np.ndarray:
@@ -93,51 +89,44 @@ def distinct_ids(path: Path) -> np.ndarray:
     return np.unique(as_pairs(packed["f0"], packed["f1"]))
 
 
-def write_sorted_subset(npy: Path, parquet: Path, stretches: Iterable[np.ndarray]) -> int:
-    """Write a subset twice, from sorted u8,u8 in stretches. Returns the number of entries.
+def write_sorted_subset(npy: Path, parquet: Path, packed: np.ndarray) -> int:
+    """Write a subset twice, from sorted u8,u8. Returns the number of entries.
 
     `npy`: DataComp's (u8,u8, sorted as unsigned pairs). An id given m times is written m times, which the resharder
     takes as m copies of the sample (formulas.md §3.4). `parquet`: one row per sample, sorted; columns sample_id,
     multiplicity (≥ 1), with the row groups that polars gives a frame of all rows.
     """
     with replacing(npy) as temporary:
-        entries = write_npy(temporary, stretches, UID_DTYPE)
-    samples = sum(len(times) for _, times in _counted(npy_stretches(npy)))
+        np.save(temporary, packed)
     schema = pl.Schema({"sample_id": pl.String, "multiplicity": pl.Int64})
     with replacing(parquet) as temporary:
-        write_as_frame(temporary, counted_ids(npy_stretches(npy)), schema, samples)
-    return entries
+        write_as_frame(temporary, counted_ids(packed), schema, len(_firsts(packed)))
+    return len(packed)
 
 
-def lists_subset(path: Path, stretches: Iterable[np.ndarray]) -> bool:
+def lists_subset(path: Path, packed: np.ndarray) -> bool:
     """Whether a subset's table has the samples and multiplicities of sorted u8,u8, and nothing else."""
     listed, start = scan_parquet(path), 0
-    for counted in counted_ids(stretches):
+    for counted in counted_ids(packed):
         if not listed.slice(start, counted.height).collect().equals(counted):
             return False
         start += counted.height
     return parquet_rows(path) == start
 
 
-def counted_ids(stretches: Iterable[np.ndarray]) -> Iterator[pl.DataFrame]:
-    """Sorted u8,u8 in stretches → each id once (sample_id) and how often it is there (multiplicity), sorted."""
-    return itertools.starmap(_counted_frame, _counted(stretches))
+def counted_ids(packed: np.ndarray) -> Iterator[pl.DataFrame]:
+    """Sorted u8,u8 → each id once (sample_id) and how often it is there (multiplicity), sorted, some at a time."""
+    firsts = _firsts(packed)
+    times = np.diff(firsts, append=len(packed))
+    for start in range(0, max(1, len(firsts)), IDS_AT_ONCE):
+        ids = packed[firsts[start : start + IDS_AT_ONCE]]
+        multiplicity = pl.Series("multiplicity", times[start : start + IDS_AT_ONCE], dtype=pl.Int64)
+        yield pl.DataFrame([uid_texts(ids["f0"], ids["f1"]), multiplicity])
 
 
-def _counted_frame(ids: np.ndarray, times: np.ndarray) -> pl.DataFrame:
-    return pl.DataFrame([uid_texts(ids["f0"], ids["f1"]), pl.Series("multiplicity", times)])
-
-
-def _counted(stretches: Iterable[np.ndarray]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Sorted ids in stretches → (n,) different ones, (n,) how often each is there; the same id once."""
-    last = np.zeros(0, dtype=UID_DTYPE)  # may go on in the next stretch
-    for stretch in itertools.chain(filter(len, stretches), [last]):
-        ids = np.concatenate([last, stretch])
-        starts = np.flatnonzero(np.append(len(ids) > 0, ids[1:] != ids[:-1]))
-        is_end = not len(stretch)
-        whole = starts if is_end else starts[:-1]
-        yield ids[whole], np.diff(starts, append=[len(ids)] * is_end).astype(np.int64)
-        last = ids[len(ids) if is_end else starts[-1] :]
+def _firsts(packed: np.ndarray) -> np.ndarray:
+    """Where each different id of sorted u8,u8 begins."""
+    return np.flatnonzero(np.append(np.full(min(1, len(packed)), True), packed[1:] != packed[:-1]))
 
 
 def _ids_of_table(path: Path, table: pl.DataFrame, first: int = 0) -> list[str]:

@@ -9,7 +9,6 @@ import pytest
 from curation_assets.audit.against import compare_with_file
 from curation_assets.numeric.identity import pack_uids
 from curation_assets.selection.policy import Policy
-from curation_assets.stores import subsets
 from curation_assets.stores.shard_store import ShardStore
 from curation_assets.stores.subsets import packed_ids, write_sorted_subset
 from tests.support.id_lists import unpack_uids
@@ -44,7 +43,7 @@ def store(tmp_path: Path) -> ShardStore:
 def test_counts_by_hand(store: ShardStore, tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"theirs{suffix}"
     listed = [IDS[0], IDS[0], IDS[3], IDS[4], IDS[5], IDS[6], IDS[7], "f" * 32]  # one twice, one of another pool
-    write_sorted_subset(path.with_suffix(".npy"), path.with_suffix(".parquet"), [pack_uids(listed)])
+    write_sorted_subset(path.with_suffix(".npy"), path.with_suffix(".parquet"), pack_uids(listed))
     difference = compare_with_file(store, POLICY, path)
     assert (difference.overlap.left, difference.overlap.right, difference.overlap.both) == (4, 6, 2)
     assert difference.overlap.iou == 2 / 8
@@ -66,7 +65,7 @@ def test_lists_are_read_part_by_part(tmp_path: Path, monkeypatch: pytest.MonkeyP
     pl.DataFrame({"uid": [*reversed(listed)]}).write_parquet(tmp_path / "ids.parquet")
     np.save(tmp_path / "unsorted.npy", np.load(tmp_path / "ids.npy")[::-1])
     pl.DataFrame({"uid": [*IDS, "no id"]}).write_parquet(tmp_path / "wrong.parquet")
-    monkeypatch.setattr(subsets, "PART_ROWS", 2)
+    monkeypatch.setattr("curation_assets.stores.damaged_tables.PART_ROWS", 2)
     for suffix in (".npy", ".parquet"):
         assert unpack_uids(packed_ids(tmp_path / f"ids{suffix}")) == listed
     with pytest.raises(ValueError, match="uid of row 8 must be 32 hex digits"):

@@ -38,7 +38,6 @@ from curation_assets.flow.graph import tables_of
 from curation_assets.flow.own_declared import policies_folder
 from curation_assets.numeric.identity import pack_uids
 from curation_assets.numeric.selection import best, random_ranking, share_count
-from curation_assets.numeric.words import word_counts
 from curation_assets.selection.judging import judge_pool
 from curation_assets.selection.leave_one_out import leave_one_out, recipe_weights
 from curation_assets.selection.policy import Policy, Prefilter, load_policy, policy_content
@@ -241,7 +240,7 @@ def test_a_pool_larger_than_memory_has_the_same_answers(
     """Verdicts recorded and judged, groups, a recipe without each of its signals, samples nearest to the cut."""
     monkeypatch.chdir(tmp_path)
     listed = [*read_subset(ctx.store.folder_path("filtered/subsets") / "clip.npy"), *["f" * 32] * 2]
-    write_sorted_subset(Path("ids.npy"), Path("ids.parquet"), [pack_uids(listed)])
+    write_sorted_subset(Path("ids.npy"), Path("ids.parquet"), pack_uids(listed))
     command = ["diff", *asked, "--json", "--home", str(ctx.settings.home)]
     expected = CliRunner().invoke(app, command)
     assert expected.exit_code == 0, expected.output
@@ -305,13 +304,7 @@ def test_shifts_equal_grouping_all_texts(
         ).abs().sum() < 1e-9
 
 
-def test_word_counts_read_by_eye() -> None:
-    texts = ["", "one", " two  words ", "é\tè", "a\u00a0b", "漢 字"]
-    letters = [text.encode() for text in texts]
-    ends = np.cumsum([0, *map(len, letters)])
-    counts, is_sure = word_counts(np.frombuffer(b"".join(letters), dtype=np.uint8), ends)
-    assert counts[is_sure].tolist() == [0, 1, 2, 2, 2]
-    assert is_sure.tolist() == [True, True, True, True, False, True]
+def test_length_groups_read_by_eye() -> None:
     assert length_group_names() == ["0 words", "1–5 words", "6–10 words", "11–20 words", "21–40 words", "41+ words"]
 
 

@@ -12,12 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from curation_assets.numeric.identity import UID_DTYPE, packed_uids
+from curation_assets.numeric.identity import packed_uids
 from curation_assets.stores import frame_file
-from curation_assets.stores.arrays import write_npy
 from curation_assets.stores.content_hash import frame_sha256, parts_sha256
 from curation_assets.stores.parquet import write_as_frame
-from curation_assets.stores.subsets import write_sorted_subset
+from curation_assets.stores.subsets import lists_subset, write_sorted_subset
 from tests.support.id_lists import unpack_uids
 
 
@@ -32,36 +31,26 @@ def npy_bytes(array: np.ndarray) -> bytes:
     return file.getvalue()
 
 
-@given(lengths=st.lists(st.integers(0, 30), max_size=5))
-def test_a_npy_written_in_stretches_has_the_bytes_of_numpy(scratch: Path, lengths: list[int]) -> None:
-    numbers = np.arange(sum(lengths), dtype=np.uint64)
-    for whole in (numbers, packed_uids(numbers, numbers[::-1])):
-        parts = np.split(whole, np.cumsum(lengths)[:-1]) if lengths else []
-        assert write_npy(scratch / "some.npy", parts, whole.dtype) == len(whole)
-        assert (scratch / "some.npy").read_bytes() == npy_bytes(whole)
-        (scratch / "some.npy").unlink()
-    assert whole.dtype == UID_DTYPE
-
-
-@given(ids=st.lists(st.integers(0, 6), max_size=30), cuts=st.lists(st.integers(0, 30), max_size=4))
-def test_subset_files_written_in_stretches_have_the_bytes_of_those_written_at_once(
-    scratch: Path, ids: list[int], cuts: list[int]
-) -> None:
+@given(ids=st.lists(st.integers(0, 6), max_size=30), size=st.sampled_from([1, 3, 100]))
+def test_subset_files_are_those_of_numpy_and_polars(scratch: Path, ids: list[int], size: int) -> None:
     low = np.sort(np.array(ids, dtype=np.uint64))
-    packed = packed_uids(low // np.uint64(3), low)
-    check_subset_files(scratch, packed, np.split(packed, sorted(min(cut, len(ids)) for cut in cuts)))
+    check_subset_files(scratch, packed_uids(low // np.uint64(3), low), size)
 
 
 def test_subset_files_of_several_row_groups(tmp_path: Path) -> None:
     low = np.sort(np.random.default_rng(0).integers(0, 400_000, 600_000).astype(np.uint64))
-    packed = packed_uids(low, low)
-    for length in (70_001, 500_000):
-        check_subset_files(tmp_path, packed, np.split(packed, range(length, len(packed), length)))
+    for size in (70_001, 500_000):
+        check_subset_files(tmp_path, packed_uids(low, low), size)
 
 
-def check_subset_files(folder: Path, packed: np.ndarray, stretches: list[np.ndarray]) -> None:
+def check_subset_files(folder: Path, packed: np.ndarray, size: int) -> None:
+    """`size`: ids that are texts together."""
     npy, parquet, slow = folder / "some.npy", folder / "some.parquet", folder / "slow.parquet"
-    assert write_sorted_subset(npy, parquet, stretches) == len(packed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("curation_assets.stores.subsets.IDS_AT_ONCE", size)
+        assert write_sorted_subset(npy, parquet, packed) == len(packed)
+        assert lists_subset(parquet, packed)
+        assert not lists_subset(parquet, packed[1:]) or not len(packed)
     assert npy.read_bytes() == npy_bytes(packed)
     counted = pl.DataFrame({"sample_id": unpack_uids(packed)}, schema={"sample_id": pl.String})
     counted = counted.group_by("sample_id", maintain_order=True).agg(pl.len().cast(pl.Int64).alias("multiplicity"))

@@ -98,7 +98,7 @@ def test_npy_has_the_bytes_of_the_published_procedure(tmp_path: Path) -> None:
     pairs = np.array([(int(uid[:16], 16), int(uid[16:], 16)) for uid in uids], np.dtype("u8,u8"))
     pairs.sort()
     np.save(tmp_path / "theirs.npy", pairs)
-    write_sorted_subset(tmp_path / "ours.npy", tmp_path / "ours.parquet", [pack_uids(uids)])
+    write_sorted_subset(tmp_path / "ours.npy", tmp_path / "ours.parquet", pack_uids(uids))
     assert (tmp_path / "ours.npy").read_bytes() == (tmp_path / "theirs.npy").read_bytes()
 
 
@@ -656,7 +656,7 @@ def test_connections_to_pools_share_a_database_and_see_their_own_tables_alone(tm
 
 def test_subset_files_keep_multiplicities_and_answer_bisection(tmp_path: Path) -> None:
     wanted = ["f" * 32, IDS[1], IDS[1], IDS[0]]
-    assert write_sorted_subset(tmp_path / "kept.npy", tmp_path / "kept.parquet", [pack_uids(wanted)]) == 4
+    assert write_sorted_subset(tmp_path / "kept.npy", tmp_path / "kept.parquet", pack_uids(wanted)) == 4
     assert read_subset(tmp_path / "kept.npy") == sorted(wanted)
     # as the resharder does: find each sample of a shard by bisection, write it as often as it is listed
     listed = np.load(tmp_path / "kept.npy")
@@ -785,7 +785,7 @@ def test_a_reader_survives_a_writer_that_replaces_the_table_under_it(
 
 @given(st.lists(st.binary(min_size=16, max_size=16), max_size=8))
 def test_columns_of_hex_digits_are_numbers(ids: list[bytes]) -> None:
-    output = hex_column(pa.chunked_array([pa.array([None, *(one.hex() for one in ids)], pa.string())]))
+    output = hex_column(pl.Series([None, *(one.hex() for one in ids)], dtype=pl.String))
     expected = [[int.from_bytes(one[:8], "big"), int.from_bytes(one[8:], "big")] for one in ids]
     assert output.tolist() == expected
 
@@ -793,7 +793,7 @@ def test_columns_of_hex_digits_are_numbers(ids: list[bytes]) -> None:
 @pytest.mark.parametrize("bad", [["0" * 15], ["g" * 16], ["A" * 16], ["0" * 16, "0" * 32]])
 def test_columns_of_other_letters_are_refused(bad: list[str]) -> None:
     with pytest.raises(ValueError, match="hex digits"):
-        hex_column(pa.chunked_array([pa.array(bad)]))
+        hex_column(pl.Series(bad))
 
 
 def test_a_manifest_is_read_again_when_its_table_is_written_again(tmp_path: Path) -> None:

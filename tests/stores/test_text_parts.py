@@ -127,7 +127,7 @@ def test_a_file_whose_last_row_is_damaged_gives_each_row_once(tmp_path: Path, mo
 def test_ids_of_any_list_are_sorted_on_disk(rows: list[tuple[int, int]], suffix: str, size: int) -> None:
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr("curation_assets.stores.damaged_tables.CHUNK", size)
-        patch.setattr("curation_assets.stores.subsets.PART_ROWS", size)
+        patch.setattr("curation_assets.stores.damaged_tables.PART_ROWS", size)
         patch.setattr("curation_assets.stores.subsets.TEXT_ROWS", size)
         path = Path(folder) / f"ids{suffix}"
         table = pl.DataFrame(

@@ -9,7 +9,6 @@ import numpy as np
 import polars as pl
 
 from curation_assets.audit.ledger import subset_of
-from curation_assets.numeric.sorting import stretches
 from curation_assets.outputs.exports.formats import export_format
 from curation_assets.outputs.exports.manifest import LOST_SCHEMA, exporting
 from curation_assets.outputs.exports.subset import Subset
@@ -27,8 +26,7 @@ def export_npy(subset: Subset, out: Path) -> Path:
     with exporting(subset, out, "npy") as export:
         ids = subset.rows.only(["sample_id", "multiplicity"])
         packed = subset_of(ids.parts())
-        counted = counted_ids(packed[part] for part in stretches(len(packed)))
-        write_as_frame(export.folder / "sample_ids.parquet", counted, ids.schema, ids.height)
+        write_as_frame(export.folder / "sample_ids.parquet", counted_ids(packed), ids.schema, ids.height)
     return Path(out) / SAMPLE_IDS
 
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from curation_assets.audit.ledger import subset_of
 from curation_assets.core.plain_json import plain
 from curation_assets.core.version import __version__
-from curation_assets.numeric.identity import UID_DTYPE
 from curation_assets.outputs.exports.credits import CREDITS, credited, write_credits
 from curation_assets.outputs.exports.subset import (
     MISSING_SCHEMA,
@@ -22,7 +22,6 @@ from curation_assets.outputs.exports.subset import (
 )
 from curation_assets.outputs.registry import SAMPLE_IDS, ExportRecord, record_export
 from curation_assets.selection.rows import ROW_KEY
-from curation_assets.stores.arrays import write_npy
 from curation_assets.stores.atomic import check_new, writing_new
 from curation_assets.stores.documents import save_json
 from curation_assets.stores.file_hash import file_sha256
@@ -179,8 +178,9 @@ def exporting(subset: Subset, out: Path, kind: str) -> Iterator[Export]:
 
 def _write_ids(export: Export) -> None:
     """DataComp's `.npy` of what is in the export."""
-    written = write_npy(export.folder / SAMPLE_IDS, [subset_of(export.written())], UID_DTYPE)
-    assert written == export.counts[1], (written, export.counts)
+    packed = subset_of(export.written())
+    np.save(export.folder / SAMPLE_IDS, packed)
+    assert len(packed) == export.counts[1], (len(packed), export.counts)
 
 
 def _manifest(export: Export, written: int, missing: FrameFile, entries: int) -> dict[str, Any]:

@@ -191,7 +191,7 @@ def subset_of_ids(ctx: PoolContext, sample_ids: Sequence[str], name: str) -> Sub
     packed = pack_uids(sample_ids)
     source = Path(f"{name}.npy")
     return _located(
-        ctx, name, _without_places(counted_ids([packed])), source, hashlib.sha256(packed.tobytes()).hexdigest()
+        ctx, name, _without_places(counted_ids(packed)), source, hashlib.sha256(packed.tobytes()).hexdigest()
     )
 
 

@@ -19,24 +19,23 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from curation_assets.core.json_files import read_json
-from curation_assets.numeric.identity import UID_DTYPE, pack_uids
-from curation_assets.numeric.sorting import as_pairs, stretches
+from curation_assets.numeric.identity import as_pairs, pack_uids
 from curation_assets.outputs.exports.credits import CREDITS
 from curation_assets.outputs.exports.manifest import MANIFEST, MISSING
 from curation_assets.outputs.exports.subset import MISSING_SCHEMA, NOTHING_MISSING, facts_of_rows, missing_counts
 from curation_assets.outputs.holders import EXPORT_FLAG
 from curation_assets.outputs.registry import SAMPLE_IDS, record_export, recorded_exports
 from curation_assets.selection.cut import NO_ID
-from curation_assets.stores.arrays import write_npy
 from curation_assets.stores.atomic import remove_all_stale, replacing, write_text_atomically
+from curation_assets.stores.damaged_tables import sound_parts
 from curation_assets.stores.denylist import COLUMNS, TAKEDOWN, Denylist
 from curation_assets.stores.documents import read_document, save_document, save_json
 from curation_assets.stores.file_hash import sha256_now
 from curation_assets.stores.frame_file import FrameFile
 from curation_assets.stores.lease import filling_folder
 from curation_assets.stores.manifest import utc_now
-from curation_assets.stores.parquet import parquet_rows, scan_parquet
-from curation_assets.stores.subsets import PART_ROWS, listed_samples, packed_ids
+from curation_assets.stores.parquet import scan_parquet
+from curation_assets.stores.subsets import listed_samples, packed_ids
 from curation_assets.stores.tar_writing import rewrite_tar
 from curation_assets.stores.text_tables import read_parts, unescaped, write_text_parts
 
@@ -177,9 +176,8 @@ def _rows_that_tell(folder: Path, manifest: Mapping[str, Any]) -> Iterator[pl.Da
     yield from listed_samples(_file(folder, SAMPLE_IDS))
     for path, column in _tables(folder, manifest).values():
         compared = [name for name in pq.read_schema(path).names if name in (*COLUMNS[1:], "sha256")]
-        for part in stretches(parquet_rows(path), PART_ROWS) if compared else ():
-            rows = scan_parquet(path).slice(part.start, PART_ROWS).select(column, *compared).collect()
-            yield rows.rename({column: "sample_id"})
+        if compared:
+            yield from (part.rename({column: "sample_id"}) for part in sound_parts(path, [column, *compared]))
     if (folder / CREDITS).is_file():
         yield from map(unescaped, read_parts(_file(folder, CREDITS), ".csv", empty_is_null=True))
 
@@ -297,8 +295,8 @@ def _filter_ids(folder: Path, ids: Collection[str]) -> tuple[int, int]:
     listed, removed = (as_pairs(one["f0"], one["f1"]) for one in (packed, taken))
     is_taken = np.isin(listed, removed)
     with replacing(path) as temporary:
-        entries = write_npy(temporary, [packed[~is_taken]], UID_DTYPE)
-    return sum(part.height for part in listed_samples(path)), entries
+        np.save(temporary, packed[~is_taken])
+    return sum(part.height for part in listed_samples(path)), int((~is_taken).sum())
 
 
 def _filter_table(path: Path, column: str, taken: Collection[str]) -> int:

@@ -19,7 +19,6 @@ from curation_assets.flow.declared import policies_of
 from curation_assets.flow.freshness import config_of
 from curation_assets.flow.graph import tables_of
 from curation_assets.numeric.identity import sorted_uids
-from curation_assets.numeric.sorting import stretches
 from curation_assets.selection.judging import multiplicity
 from curation_assets.selection.policy import Policy
 from curation_assets.stages.filtered.denied import COMPARED
@@ -59,8 +58,7 @@ def write_subsets(ctx: PoolContext, folder: Path) -> None:
                 before = load_npy(ctx.store.checked_file(SUBSETS, f"{policy.name}.npy"))
                 halves = np.concatenate([before.view(np.uint64).reshape(-1, 2), halves])
             packed = sorted_uids(halves)
-            parts = (packed[part] for part in stretches(len(packed)))
-            write_sorted_subset(folder / f"{policy.name}.npy", folder / f"{policy.name}.parquet", parts)
+            write_sorted_subset(folder / f"{policy.name}.npy", folder / f"{policy.name}.parquet", packed)
     ctx.store.remove("filtered/ledger")  # of a version before, whose ledgers were files of the whole pool
 
 

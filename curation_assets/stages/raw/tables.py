@@ -82,7 +82,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         inputs=(SAMPLES,),
         version=LOOKUP_VERSION,
         description="`keys.npy`: from ids, URLs and image hashes to shards, so that `curate why` reads one shard.",
-        compute=Folder(lambda ctx, folder: write_lookup(ctx.store, folder, ctx.settings.threads)),
+        compute=Folder(lambda ctx, folder: write_lookup(ctx.store, folder)),
         shown=Shown(kinds=("numpy",)),
     )
 

@@ -62,7 +62,7 @@ def _full_store(folder: Path, rng: random.Random, outcome: Outcome) -> None:
                 lambda: store.write("signals/icc", frame(seed, rows), SHARD, code_version=str(seed)),
                 lambda: store.write("fused/sieve_clip", frame(seed, rows), code_version=str(seed)),
                 lambda: store.materialise_folder("distilled/student", model, code_version=str(seed), inputs=[]),
-                lambda: write_sorted_subset(store.root / "ids.npy", store.root / "ids.parquet", [pack_uids(ids)]),
+                lambda: write_sorted_subset(store.root / "ids.npy", store.root / "ids.parquet", pack_uids(ids)),
                 lambda: write_keys(store.root / "keys.tsv", [keys.sort("tar", "key")]),
                 lambda: rebuild_catalog(home),
             )
