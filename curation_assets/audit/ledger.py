@@ -25,7 +25,7 @@ from curation_assets.selection.cut import PolicyCut, cut_of_frame
 from curation_assets.selection.judging import VERDICT_SCHEMA, judge, multiplicity
 from curation_assets.selection.policy import Policy, Prefilter
 from curation_assets.selection.rows import DROP_REASON, IDENTITY
-from curation_assets.stores.columns import each_in_threads, halves_of
+from curation_assets.stores.columns import halves_of
 from curation_assets.stores.file_hash import sha256_now
 from curation_assets.stores.manifest import Manifest
 from curation_assets.stores.parquet import parquet_schema, read_parquet
@@ -99,8 +99,8 @@ class Ledger:
         """Rows in order, some at a time: all columns, or those named and what `multiplicity` takes."""
         more = ("verdict", *(["value"] if self.policy.repeats else []))
         chosen = self.columns if columns is None else tuple(dict.fromkeys([*columns, *more]))
-        for part in each_in_threads(lambda path: list(self.read(path, chosen)), self.paths):
-            yield from part
+        for path in self.paths:
+            yield from self.read(path, chosen)
 
     def kept(self, columns: Iterable[str] = ("sample_id",)) -> Iterator[pl.DataFrame]:
         """The rows that the policy keeps, part by part, with `multiplicity`."""

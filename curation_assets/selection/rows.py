@@ -16,7 +16,6 @@ from curation_assets.core.table_names import CONTAMINATION, DUPLICATES, PROVENAN
 from curation_assets.methods import oriented
 from curation_assets.numeric.selection import random_ranking
 from curation_assets.selection.policy import RANDOM, Policy
-from curation_assets.stores.columns import each_in_threads
 from curation_assets.stores.parquet import read_parquet
 from curation_assets.stores.shard_store import ShardStore
 
@@ -135,7 +134,7 @@ class Pool:
         groups = [group for number, group in enumerate(self.groups()) if only is None or number in only]
         if not groups:
             self.store.scan(SAMPLES)  # raises MissingTableError: what to materialise
-        yield from each_in_threads(lambda group: read_rows(self.store, group, wanted), groups)
+        yield from (read_rows(self.store, group, wanted) for group in groups)
 
     def groups(self) -> list[list[str]]:
         """The shards of each part."""

@@ -1,38 +1,11 @@
 """Columns of many small Parquet files as arrays, file by file: what whole-pool steps read, without a frame of texts."""
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
-
 import numpy as np
 import polars as pl
 import pyarrow as pa
 
 from curation_assets.numeric.identity import u64_of_hex
 from curation_assets.stores.arrow_buffers import text_bytes
-
-THREADS = 2  # decoding runs outside Python's lock
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-
-
-def each_in_threads(
-    function: Callable[[Item], Result], items: Iterable[Item], threads: int = THREADS
-) -> Iterator[Result]:
-    """`function` of every item, in order, a few at once; no more than a few results wait to be taken."""
-    waiting: deque[Future[Result]] = deque()
-    with ThreadPoolExecutor(threads) as executor:
-        try:
-            for item in items:
-                waiting.append(executor.submit(function, item))
-                if len(waiting) > 2 * threads:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            for job in waiting:
-                job.cancel()
 
 
 def hex_column(texts: pl.Series) -> np.ndarray:

@@ -29,7 +29,7 @@ from curation_assets.numeric.identity import (
 )
 from curation_assets.stores.atomic import remove_stale, writing_new
 from curation_assets.stores.catalog import open_pool, rebuild_catalog, view_sql
-from curation_assets.stores.columns import by_shard, each_in_threads, hex_column
+from curation_assets.stores.columns import by_shard, hex_column
 from curation_assets.stores.content_hash import frame_sha256
 from curation_assets.stores.manifest import Manifest
 from curation_assets.stores.shard_store import CorruptTableError, MissingInputError, MissingTableError, ShardStore
@@ -838,24 +838,6 @@ def test_the_hash_of_a_part_is_that_of_its_rows_alone(
     for some in (frame, masked):
         alone = pl.DataFrame(some[start:].to_dict(as_series=False), schema=some.schema)
         assert frame_sha256(some[start:]) == frame_sha256(alone)
-
-
-def test_what_threads_read_ahead_comes_in_order_and_stays_small() -> None:
-    begun: list[int] = []
-
-    def read(number: int) -> int:
-        begun.append(number)
-        if number == 30:
-            raise ValueError("file 30")
-        return number
-
-    results = each_in_threads(read, iter(range(40)), threads=2)
-    assert [next(results) for _ in range(10)] == list(range(10))
-    assert len(begun) <= 10 + 2 * 2 + 1
-    with pytest.raises(ValueError, match="file 30"):
-        list(results)
-    assert len(begun) < 40
-    assert list(each_in_threads(read, [])) == []
 
 
 def _put(kind: str, target: Path) -> None:
