@@ -93,7 +93,7 @@ def readers(ctx: PoolContext, share: float, work: Path) -> dict[str, tuple[Reade
     np.save(listed, pack_uids(ids[np.sort(drawn)].to_list()))
     export_webdataset(find_subset(ctx, str(listed)), exported)
     own = sorted(exported.glob("*.tar"))
-    whole = sorted({(ctx.store.root / tar).resolve() for tar in find_subset(ctx, str(listed)).rows.frame()["tar"]})
+    whole = sorted({(ctx.store.root / tar).resolve() for tar in find_subset(ctx, str(listed)).rows["tar"]})
     opened = partial(ca.dataset, str(listed), home=ctx.settings.home, columns=("key", "image", "caption"))
     plain, shuffled = opened(), opened(shuffle_seed=0)
     return {

@@ -226,7 +226,7 @@ class Pool:
         Samples that were taken down are left out. Raises MissingTableError (an ExpectedError) before the first run,
         ValueError for an empty subset.
         """
-        return find_subset(self._context, policy).rows.frame()
+        return find_subset(self._context, policy).rows
 
     def table(self, name: str, shard: str | None = None) -> pl.DataFrame:
         """A table ('stage/name'): of all shards with the column `shard`, or of one shard.

@@ -10,7 +10,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of
 from curation_assets.numeric.spread import spread
 from curation_assets.stages.filtered.tables import KEPT_BY, with_policies
-from curation_assets.stores.frame_file import FrameFile
+from curation_assets.stores.mapped_rows import mapped_rows, slices
 
 CC_STAGES = {
     "image": "conceptual_captions_image",
@@ -73,13 +73,13 @@ def data_sets(ctx: PoolContext, measured: Sequence[str] = RAO_METHODS) -> pl.Dat
     subsets = {"pool": pl.lit(True)} | {policy.name: pl.col(KEPT_BY + policy.name) for policy in policies_of(ctx)}
     rows = []
     for name in measured:
-        values = FrameFile(
+        values = mapped_rows(
             part.drop_nulls("value").drop("sample_id") for part in with_policies(ctx, f"signals/{name}", ["value"])
         )
         for subset, is_in in subsets.items():
 
-            def chosen(values: FrameFile = values, is_in: pl.Expr = is_in) -> Iterator[np.ndarray]:
-                return (part.filter(is_in)["value"].to_numpy() for part in values.parts())
+            def chosen(values: pl.DataFrame = values, is_in: pl.Expr = is_in) -> Iterator[np.ndarray]:
+                return (part.filter(is_in)["value"].to_numpy() for part in slices(values))
 
             count = sum(map(len, chosen()))
             mean, (median,) = spread(chosen, count, [0.5]) if count else (None, [None])

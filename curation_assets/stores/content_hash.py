@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -96,26 +96,6 @@ def frame_sha256(frame: pl.DataFrame | pl.LazyFrame) -> str:
         digest.update(f"{len(name)}:{name}|".encode())
         _update(digest, frame[name] if isinstance(frame, pl.DataFrame) else frame.select(name).collect().to_series())
     return digest.hexdigest()
-
-
-def parts_sha256(parts: Callable[[], Iterable[pl.DataFrame]], rows: int) -> str:
-    """`frame_sha256` of rows that come part by part: texts and whole numbers, none of them null."""
-    digest = hashlib.sha256()
-    for name, dtype in next(iter(parts())).schema.items():
-        digest.update(f"{len(name)}:{name}|{dtype}|{rows}|".encode())
-        digest.update(bytes((rows + 7) // 8))
-        for read in (_lengths, _letters) if dtype == pl.String else (stored_numbers,):
-            for part in parts():
-                digest.update(read(part[name].to_arrow(compat_level=pl.CompatLevel.oldest())).data)
-    return digest.hexdigest()
-
-
-def _lengths(texts: Any) -> np.ndarray:
-    return np.diff(text_bytes(texts)[0]).astype(np.uint64, copy=False)
-
-
-def _letters(texts: Any) -> np.ndarray:
-    return text_bytes(texts)[1]
 
 
 def file_hashes(folder: Path) -> dict[str, str]:

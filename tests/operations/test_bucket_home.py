@@ -285,7 +285,7 @@ def test_a_training_reads_kept_members_by_range_from_tars_in_the_bucket(
     machines("two")
     monkeypatch.setattr(spans, "MAX_GAP", -1)  # these tars are so small that each would be one request
     rows = PoolContext.open(load_settings(URL, "embedded"), POOL)
-    kept = find_subset(rows, "icc").rows.frame()
+    kept = find_subset(rows, "icc").rows
     bucket.requests.clear()
     stream = ca.dataset("icc", home=URL, columns=("sample_id", "image", "caption"), shuffle_seed=0, batch_size=2)
     read = list(stream)

@@ -49,7 +49,7 @@ EXPORTS = {"webdataset": export_webdataset, "hf": export_huggingface, "npy": exp
 
 def taken_down(ctx: PoolContext) -> list[str]:
     """Take three kept samples down, by id, URL and image; returns their ids, sorted."""
-    rows = find_subset(ctx, "icc").rows.frame()[1:4].to_dicts()
+    rows = find_subset(ctx, "icc").rows[1:4].to_dicts()
     home = ctx.settings.home
     add_to_denylist(home, [("uid", rows[0]["sample_id"])])
     url = ("url", rows[1]["url"])
@@ -101,8 +101,8 @@ def test_who_holds_a_release_and_exports_follows_the_feed_and_a_second_time_chan
     shutil.copytree(home / "releases", other / "releases")
     recorded = next(one for one in recorded_exports(home) if one.folder == str(flagged))
     record_export(other, recorded)
-    rows = {row["sample_id"]: row for row in subset.rows.frame().to_dicts()}
-    images = {row["sample_id"]: row["image_sha256"] for row in subset.rows.frame().to_dicts()}
+    rows = {row["sample_id"]: row for row in subset.rows.to_dicts()}
+    images = {row["sample_id"]: row["image_sha256"] for row in subset.rows.to_dicts()}
 
     ids = taken_down(origin)
     feed = tmp_path / "feed.jsonl"
@@ -393,7 +393,7 @@ def test_a_rewritten_export_states_what_is_left_and_no_id(tmp_path: Path, kind: 
     home, subset = ctx.settings.home, find_subset(ctx, "icc")
     assert subset.ledger is not None
     taken = subset.ledger.cut.cuts[-1].boundary_id
-    rows = subset.rows.frame().filter(pl.col("sample_id") != taken)
+    rows = subset.rows.filter(pl.col("sample_id") != taken)
     out = EXPORTS[kind](subset, tmp_path / kind)  # type: ignore[operator]
     folder = out if out.is_dir() else out.parent
     add_to_denylist(home, [("uid", str(taken))])
@@ -503,8 +503,8 @@ def test_an_export_of_this_home_stays_whole_for_verify(tmp_path: Path) -> None:
     ctx = finished_photos(tmp_path / "home")
     home, subset = ctx.settings.home, find_subset(ctx, "icc")
     out = export_webdataset(subset, tmp_path / "out")
-    add_to_denylist(home, [("url", subset.rows.frame()["url"][0])])
-    assert take_out(home, out) == [subset.rows.frame()["sample_id"][0]], "found by what its tables say"
+    add_to_denylist(home, [("url", subset.rows["url"][0])])
+    assert take_out(home, out) == [subset.rows["sample_id"][0]], "found by what its tables say"
     record: ExportRecord = recorded_exports(home)[-1]
     digest = hashlib.sha256((out / "manifest.json").read_bytes()).hexdigest()
     assert (record.samples, record.manifest_sha256) == (subset.rows.height - 1, digest)

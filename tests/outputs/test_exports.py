@@ -10,6 +10,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
@@ -50,9 +51,7 @@ from curation_assets.outputs.holders import EXPORT_FLAG
 from curation_assets.outputs.registry import recorded_exports
 from curation_assets.sources.declaration import add_pool
 from curation_assets.sources.shards import register_shard
-from curation_assets.stores import frame_file
 from curation_assets.stores.denylist import add_to_denylist
-from curation_assets.stores.frame_file import FrameFile
 from curation_assets.stores.images import decode_image
 from curation_assets.stores.lease import PoolHeldError
 from curation_assets.stores.samples import SAMPLES_SCHEMA
@@ -122,9 +121,9 @@ def test_webdataset_has_stable_keys_multiplicities_and_the_scored_bytes(ctx: Poo
     }
     samples = list(wds.WebDataset([str(tar) for tar in tars], shardshuffle=False))
     assert [one["__key__"] for one in samples] == [
-        f"{row['sample_id']}-{i}" for row in subset.rows.frame().to_dicts() for i in range(row["multiplicity"])
+        f"{row['sample_id']}-{i}" for row in subset.rows.to_dicts() for i in range(row["multiplicity"])
     ]
-    stored = {row["sample_id"]: row for row in subset.rows.frame().to_dicts()}
+    stored = {row["sample_id"]: row for row in subset.rows.to_dicts()}
     for one in samples:
         output = json.loads(one["json"])
         assert "." not in one["__key__"]
@@ -149,7 +148,7 @@ def test_an_exported_webdataset_is_a_pool_of_the_same_samples(ctx: PoolContext, 
             materialise_table(back, tables[table], shard, tables=tables)
     columns = ["sample_id", "url", "caption", "image_sha256", "status"]
     output = back.store.scan("raw/samples").select(columns).sort("sample_id").collect()
-    expected = subset.rows.frame().with_columns(pl.lit("kept").alias("status")).select(columns).sort("sample_id")
+    expected = subset.rows.with_columns(pl.lit("kept").alias("status")).select(columns).sort("sample_id")
     assert output.equals(expected)
 
 
@@ -190,7 +189,7 @@ def test_what_was_taken_down_is_left_out_and_told_and_every_export_is_recorded(t
     home = ctx.settings.home
     whole = export_webdataset(find_subset(ctx, "icc"), tmp_path / "whole")
     first, second, *others = kept_ids(ctx, "icc")
-    url = find_subset(ctx, "icc").rows.frame().filter(sample_id=second)["url"][0]
+    url = find_subset(ctx, "icc").rows.filter(sample_id=second)["url"][0]
     add_to_denylist(home, [("uid", first), ("url", url)])  # not applied yet
     for name, export in (("tar", export_webdataset), ("hf", export_huggingface), ("npy", export_npy)):
         export(find_subset(ctx, "icc"), tmp_path / name)  # type: ignore[operator]
@@ -201,7 +200,7 @@ def test_what_was_taken_down_is_left_out_and_told_and_every_export_is_recorded(t
         )
     ids = tmp_path / "ids.npy"
     np.save(ids, pack_uids([first, *others]))
-    assert find_subset(ctx, str(ids)).missing.frame()["reason"].to_list() == ["dropped:takedown"]
+    assert find_subset(ctx, str(ids)).missing["reason"].to_list() == ["dropped:takedown"]
     assert [Path(one.folder).name for one in recorded_exports(home)] == ["whole", "tar", "hf", "npy"]
     tables = tables_of(ctx)
     begun = begin_takedown(ctx, tables)
@@ -284,7 +283,7 @@ def test_every_format_that_is_read_comes_back_and_is_trained_on(tmp_path: Path, 
         assert np.array_equal(as_trained, as_scored)
     back = raw_pool(settings, "back", out).store.scan("raw/samples").collect()
     assert back["reason"].to_list() == [None] * len(images)
-    assert sorted(back["sample_id"]) == sorted(subset.rows.frame()["sample_id"])
+    assert sorted(back["sample_id"]) == sorted(subset.rows["sample_id"])
 
 
 OWN_IDS = ["img-1", "7", "0" * 31]
@@ -385,7 +384,7 @@ def test_hugging_face_folder_reads_back_through_its_croissant(ctx: PoolContext, 
     assert features["image"] == {"_type": "Image"}
     assert features["signals_sieve"] == {"dtype": "float64", "_type": "Value"}
     rows = pl.concat([pl.read_parquet(path) for path in files])
-    assert rows["sample_id"].to_list() == subset.rows.frame()["sample_id"].to_list()
+    assert rows["sample_id"].to_list() == subset.rows["sample_id"].to_list()
     for row in rows.to_dicts():
         assert hashlib.sha256(row["image"]["bytes"]).hexdigest() == row["image_sha256"]
         assert Image.open(io.BytesIO(row["image"]["bytes"])).size == (row["width"], row["height"])
@@ -434,23 +433,21 @@ def test_croissant_has_provenance_and_is_refused_when_wrong(ctx: PoolContext, tm
 def test_images_that_changed_or_went_are_missing_with_a_reason(tmp_path: Path) -> None:
     ctx = finished_photos(tmp_path / "home", shards=2)
     subset = find_subset(ctx, "icc")
-    shards = subset.rows.frame()["shard"].unique().sort().to_list()
+    shards = subset.rows["shard"].unique().sort().to_list()
     assert len(shards) == 2
-    lost = ctx.store.root / subset.rows.frame().filter(pl.col("shard") == shards[0])["tar"][0]
-    changed = ctx.store.root / subset.rows.frame().filter(pl.col("shard") == shards[1])["tar"][0]
+    lost = ctx.store.root / subset.rows.filter(pl.col("shard") == shards[0])["tar"][0]
+    changed = ctx.store.root / subset.rows.filter(pl.col("shard") == shards[1])["tar"][0]
     lost.unlink()
     with tarfile.open(changed) as tar:
-        offset = tar.getmember(subset.rows.frame().filter(pl.col("shard") == shards[1])["member"][0]).offset_data
+        offset = tar.getmember(subset.rows.filter(pl.col("shard") == shards[1])["member"][0]).offset_data
     with changed.open("r+b") as file:
         file.seek(offset + 200)
         file.write(b"\0" * 8)
     out = tmp_path / "out"
     export_webdataset(subset, out)
     missing = read_missing(out)
-    expected = {
-        row["sample_id"]: "image_gone" for row in subset.rows.frame().filter(pl.col("shard") == shards[0]).to_dicts()
-    }
-    expected[subset.rows.frame().filter(pl.col("shard") == shards[1])["sample_id"][0]] = "image_changed"
+    expected = {row["sample_id"]: "image_gone" for row in subset.rows.filter(pl.col("shard") == shards[0]).to_dicts()}
+    expected[subset.rows.filter(pl.col("shard") == shards[1])["sample_id"][0]] = "image_changed"
     assert dict(missing.select("sample_id", "reason").iter_rows()) == expected
     counts = manifest_of(out)["counts"]
     assert counts["written"] == subset.rows.height - len(expected) == counts["asked"] - counts["missing"]
@@ -551,20 +548,20 @@ def test_split_takes_exactly_so_many_and_keeps_images_whole(ctx: PoolContext) ->
     train, validation = split_subset(found, 2)
     assert (validation.rows.height, train.rows.height) == (2, found.rows.height - 2)
     assert sorted(train.sample_ids + validation.sample_ids) == found.sample_ids
-    backwards = split_subset(replace(found, rows=FrameFile([found.rows.frame().reverse()])), 2)[1]
+    backwards = split_subset(replace(found, rows=found.rows.reverse()), 2)[1]
     assert backwards.sample_ids == validation.sample_ids  # the order of rows decides nothing
     draws = {tuple(split_subset(found, 2, seed)[1].sample_ids) for seed in range(20)}
     assert len(draws) > 5
-    rows = found.rows.frame()
+    rows = found.rows
     captions_of_three = rows.with_columns(pl.lit("ab" * 32).alias("image_sha256"))[:3]
-    whole = replace(found, rows=FrameFile([captions_of_three, rows[3:]]))
+    whole = replace(found, rows=pl.concat([captions_of_three, rows[3:]]))
     for seed in range(20):
         for part in split_subset(whole, 1, seed):
-            assert (part.rows.frame()["image_sha256"] == "ab" * 32).sum() in (0, 3)
+            assert (part.rows["image_sha256"] == "ab" * 32).sum() in (0, 3)
     with pytest.raises(ValueError, match="at least 1 and below the 6 samples of 'icc', got 6"):
         split_subset(found, found.rows.height)
     with pytest.raises(ValueError, match="nearest to 2 samples that whole images of 'icc' give are 0"):
-        split_subset(replace(found, rows=FrameFile([captions_of_three])), 2)
+        split_subset(replace(found, rows=captions_of_three), 2)
 
 
 def test_split_export_reads_back_as_the_parts_it_names(ctx: PoolContext, tmp_path: Path) -> None:
@@ -630,13 +627,9 @@ def test_rows_on_disk_in_parts_of_three_give_the_bytes_of_rows_in_memory(
         return found
 
     expected = written()
-    for module, name, value in (
-        (frame_file, "PART_ROWS", 3),
-        (frame_file, "HELD_BYTES", 300),
-        (exported, "PART_ROWS", 3),
-    ):
-        monkeypatch.setattr(module, name, value)
-    assert len(list(find_subset(ctx, "icc").rows.parts())) == 2
+    monkeypatch.setattr(exported, "ROWS_AT_ONCE", 3)
+    monkeypatch.setattr(pl.DataFrame, "iter_slices", partialmethod(pl.DataFrame.iter_slices, 3))
+    assert len(list(find_subset(ctx, "icc").rows.iter_slices())) == 2
     assert written() == expected
 
 
@@ -657,7 +650,7 @@ def test_a_sample_that_lies_elsewhere_now_is_found_in_its_place(
 
     monkeypatch.setattr(exported, "recorded_ledger", lambda *_: replace(ledger, read=moved))
     found = find_subset(ctx, "icc")
-    assert found.rows.frame().equals(expected.rows.frame())
+    assert found.rows.equals(expected.rows)
     assert not found.missing.height
 
 
@@ -678,11 +671,11 @@ def test_a_sample_is_denied_where_any_of_its_rows_is(tmp_path: Path) -> None:
             SAMPLES, full.select(list(SAMPLES_SCHEMA)).cast(dict(SAMPLES_SCHEMA)), frame["shard"][0], code_version="1"
         )
     ids = ["0" * 32, "1" * 32, "a" * 32]
-    assert subset_of_ids(ctx, ids, "all").rows.frame()["sample_id"].sort().to_list() == ids
+    assert subset_of_ids(ctx, ids, "all").rows["sample_id"].sort().to_list() == ids
     add_to_denylist(tmp_path, [("url", "http://h.example/1")])
     subset = subset_of_ids(ctx, ids, "all")
-    assert subset.rows.frame()["sample_id"].sort().to_list() == ids[:2]
-    assert subset.missing.frame().rows() == [("a" * 32, 1, "dropped:takedown")]
+    assert subset.rows["sample_id"].sort().to_list() == ids[:2]
+    assert subset.missing.rows() == [("a" * 32, 1, "dropped:takedown")]
 
 
 # -- batches by concepts
@@ -716,8 +709,8 @@ def test_every_so_many_entries_are_the_batch_that_the_formula_chooses(wild: Subs
     assert (facts["batches"], facts["passes"], len(samples)) == (6, 2, 48)
     assert json.loads((out / "sizes.json").read_text()) == {tar.name: 16 for tar in tars}  # tars end with batches
     assert len(tars) == 3
-    ids = wild.rows.frame()["sample_id"].to_list()
-    concepts = {row["sample_id"]: [row["caption"].split()[1]] for row in wild.rows.frame().to_dicts()}
+    ids = wild.rows["sample_id"].to_list()
+    concepts = {row["sample_id"]: [row["caption"].split()[1]] for row in wild.rows.to_dicts()}
     for number in range(2):
         order = sorted(ids, key=lambda one: draw_keys([one], f"concept_batches:0:{number}")[0])
         for start in range(0, 60, 20):
@@ -766,12 +759,10 @@ def test_batches_that_cannot_be(wild: Subset, tmp_path: Path) -> None:
 
 
 def test_an_image_that_is_gone_is_in_no_batch(wild: Subset, tmp_path: Path) -> None:
-    rows = wild.rows.frame().with_columns(
+    rows = wild.rows.with_columns(
         pl.when(pl.int_range(pl.len()) == 0).then(pl.lit("0" * 64)).otherwise("image_sha256").alias("image_sha256")
     )
-    out = export_webdataset(
-        replace(wild, rows=FrameFile([rows])), tmp_path / "out", batches="concept", batch_size=8, keep=1.0
-    )
+    out = export_webdataset(replace(wild, rows=rows), tmp_path / "out", batches="concept", batch_size=8, keep=1.0)
     missing = read_missing(out)
     assert missing.filter(pl.col("reason") == "image_changed")["sample_id"].to_list() == [rows["sample_id"][0]]
     assert manifest_of(out)["counts"]["entries"] == 56  # type: ignore[index]

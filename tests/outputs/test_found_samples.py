@@ -1,6 +1,7 @@
 """Samples of a list, where raw keeps them, and what an export loses of them: in parts as in memory."""
 
 from collections import Counter
+from functools import partialmethod
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -14,11 +15,10 @@ from hypothesis import strategies as st
 from curation_assets.core.table_names import SAMPLES
 from curation_assets.outputs.exports.manifest import Export
 from curation_assets.outputs.exports.subset import SAMPLE_COLUMNS, Subset, subset_of_ids
-from curation_assets.stores.frame_file import FrameFile
 from curation_assets.stores.samples import SAMPLES_SCHEMA
 from curation_assets.stores.shard_store import ShardStore
 
-SUBSET, MANIFEST = "curation_assets.outputs.exports.subset", "curation_assets.outputs.exports.manifest"
+SUBSET = "curation_assets.outputs.exports.subset"
 
 
 def id_of(number: int) -> str:
@@ -59,7 +59,7 @@ def test_listed_samples_are_found_first_where_raw_keeps_them(
     rows: list[tuple[int, str]], listed: list[int], denied: set[int], size: int
 ) -> None:
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(f"{SUBSET}.PART_ROWS", size)
+        patch.setattr(f"{SUBSET}.ROWS_AT_ONCE", size)
         patch.setattr(f"{SUBSET}._denied_ids", lambda ctx: pl.Series("sample_id", map(id_of, denied), pl.String))
         subset = subset_of_ids(pool_of(rows, Path(folder)), list(map(id_of, listed)), "mine")
         found, missing = [], []
@@ -72,10 +72,10 @@ def test_listed_samples_are_found_first_where_raw_keeps_them(
                 word = f"{min(mine)[2]}:bad" if mine else "not_in_pool"
                 missing.append((id_of(number), times, "dropped:takedown" if mine and number in denied else word))
         columns = ["sample_id", "shard", "source_row", "multiplicity"]
-        got = subset.rows.frame()
+        got = subset.rows
         assert got.select(columns).rows() == sorted(found, key=lambda row: row[1:3])
         assert got["caption"].to_list() == [f"{int(row[1][-1])} {row[2]}" for row in got.select(columns).rows()]
-        assert subset.missing.frame().rows() == sorted(missing)
+        assert subset.missing.rows() == sorted(missing)
 
 
 @given(st.lists(st.sampled_from(["written", "lost", "no image"]), min_size=1, max_size=40), st.integers(1, 5))
@@ -91,16 +91,13 @@ def test_what_is_lost_is_not_written_and_listed_once(fates: list[str], size: int
     ).with_columns(pl.lit(None, SAMPLES_SCHEMA[name]).alias(name) for name in SAMPLE_COLUMNS[3:])
     before = pl.DataFrame({"sample_id": [id_of(100)], "multiplicity": [5], "reason": ["not_in_pool"]})
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("curation_assets.stores.frame_file.PART_ROWS", size)
-        patch.setattr(f"{MANIFEST}.PART_ROWS", size)
+        patch.setattr(pl.DataFrame, "iter_slices", partialmethod(pl.DataFrame.iter_slices, size))
         ctx: Any = SimpleNamespace()
-        subset = Subset(ctx, "mine", FrameFile([rows]), FrameFile([before]), Path("mine.npy"), "")
+        subset = Subset(ctx, "mine", rows, before, Path("mine.npy"), "")
         export = Export(subset, Path(folder), "npy", Path(folder), "", {})
         for number, row in reversed(list(enumerate(rows.iter_rows(named=True)))):
             if fates[number] == "lost":
-                export.lost.add(
-                    rows[number].select("shard", "source_row", "sample_id", "multiplicity", reason=pl.lit("x"))
-                )
+                export.lose(rows[number].select("shard", "source_row", "sample_id", "multiplicity", reason=pl.lit("x")))
             elif fates[number] == "no image":
                 assert export.image_of(row) is None
         is_written = pl.Series([fate == "written" for fate in fates])
@@ -108,6 +105,6 @@ def test_what_is_lost_is_not_written_and_listed_once(fates: list[str], size: int
         lost = rows.filter(~is_written)
         reasons = pl.Series("reason", [{"lost": "x"}.get(fate, "no_image") for fate in fates if fate != "written"])
         expected = pl.concat([before, lost.select("sample_id", "multiplicity").with_columns(reasons)])
-        assert export.missing.frame().sort("sample_id").equals(expected.sort("sample_id"))
+        assert export.missing.sort("sample_id").equals(expected.sort("sample_id"))
         kept = rows.filter(is_written)
         assert export.counts == (kept.height, kept["multiplicity"].sum())

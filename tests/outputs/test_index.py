@@ -134,7 +134,7 @@ def test_megatron_energon_reads_every_entry(out, exported) -> None:
 
 def test_what_is_gone_is_missing_with_its_reason(tmp_path) -> None:
     ctx = finished_photos(tmp_path / "home")
-    rows = find_subset(ctx, "icc").rows.frame()
+    rows = find_subset(ctx, "icc").rows
     (ctx.store.root / rows["tar"][0]).resolve().unlink()
     lost = rows.filter(tar=rows["tar"][0])
     export_index(find_subset(ctx, "icc"), tmp_path / "out")
@@ -146,7 +146,7 @@ def test_what_is_gone_is_missing_with_its_reason(tmp_path) -> None:
 
 def test_a_takedown_flags_an_index_and_asks_for_a_new_one(tmp_path) -> None:
     ctx = finished_photos(tmp_path / "home")
-    home, rows = ctx.settings.home, find_subset(ctx, "icc").rows.frame()
+    home, rows = ctx.settings.home, find_subset(ctx, "icc").rows
     result = CliRunner().invoke(
         app, ["export", "index", "icc", "--out", str(tmp_path / "out"), "--home", str(home), "--pool", "photos"]
     )

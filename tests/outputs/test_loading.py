@@ -44,7 +44,6 @@ from curation_assets.outputs.loading import dataset as loading
 from curation_assets.outputs.loading.dataset import MissingSampleError
 from curation_assets.sources.declaration import add_pool
 from curation_assets.stores.denylist import add_to_denylist
-from curation_assets.stores.frame_file import FrameFile
 from tests.support.lineage_pools import OPTIONS, caption_of, finished_photos, write_tar
 
 ALL = ("key", "image", "caption")
@@ -68,7 +67,7 @@ def weighted(ctx: PoolContext, tmp_path_factory: pytest.TempPathFactory) -> str:
 def few(ctx: PoolContext, tmp_path_factory: pytest.TempPathFactory) -> str:
     """17 samples of two tars."""
     path = tmp_path_factory.mktemp("lists") / "few.npy"
-    np.save(path, pack_uids(find_subset(ctx, "icc").rows.frame()["sample_id"].head(17).sort().to_list()))
+    np.save(path, pack_uids(find_subset(ctx, "icc").rows["sample_id"].head(17).sort().to_list()))
     return str(path)
 
 
@@ -127,7 +126,7 @@ def test_images_that_trainings_misread_are_given_as_the_export_writes_them(tmp_p
 
 
 def test_columns_are_those_of_the_subset_and_unknown_ones_are_refused(ctx) -> None:
-    rows = find_subset(ctx, "icc").rows.frame()
+    rows = find_subset(ctx, "icc").rows
     got = list(opened(ctx, "icc", columns=("sample_id", "width", "signals_icc")))
     assert got == rows.select("sample_id", "width", "signals_icc").to_dicts()
     with pytest.raises(ValueError, match=r"columns must be some of key, image, pixels, .*; got colour"):
@@ -305,9 +304,7 @@ def test_states_that_would_repeat_or_lose_samples_are_refused(ctx, weighted) -> 
     with pytest.raises(ValueError, match="its samples or the order have changed"):
         opened(ctx, "icc", shuffle_seed=3).load_state_dict(state)
     subset = find_subset(ctx, weighted)
-    moved = replace(
-        subset, rows=FrameFile([subset.rows.frame().with_columns(tar=pl.lit("another.tar"))])
-    )  # blocks end with tars
+    moved = replace(subset, rows=subset.rows.with_columns(tar=pl.lit("another.tar")))  # blocks end with tars
     reading = replace(stream.samples._reading, columns=("key",))
     with pytest.raises(ValueError, match="its samples or the order have changed"):
         loading.SubsetStream(loading.SubsetSamples(moved, reading), shuffle_seed=3).load_state_dict(state)
@@ -339,7 +336,7 @@ def copied(tmp_path) -> PoolContext:
 
 def own_tars(ctx: PoolContext) -> list[Path]:
     """The tars that the pool's rows are in."""
-    return sorted({(ctx.store.root / tar).resolve() for tar in find_subset(ctx, "icc").rows.frame()["tar"]})
+    return sorted({(ctx.store.root / tar).resolve() for tar in find_subset(ctx, "icc").rows["tar"]})
 
 
 def rewritten(tar: Path, change: Any) -> None:
@@ -364,7 +361,7 @@ def test_a_member_that_moved_in_its_tar_is_found(copied) -> None:
 
 
 def test_a_member_that_changed_is_an_error_that_names_it_or_is_counted(copied) -> None:
-    row = find_subset(copied, "icc").rows.frame().row(1, named=True)
+    row = find_subset(copied, "icc").rows.row(1, named=True)
     stream, skipping = opened(copied, "icc"), opened(copied, "icc", missing="skip")
     other = {"now": b""}
 
@@ -397,7 +394,7 @@ def test_a_member_that_changed_is_an_error_that_names_it_or_is_counted(copied) -
 
 @pytest.mark.slow
 def test_members_and_tars_that_went_are_known_when_a_dataset_is_opened(copied) -> None:
-    rows = find_subset(copied, "icc").rows.frame()
+    rows = find_subset(copied, "icc").rows
     absent, shorter = rows.row(0, named=True), rows.row(-1, named=True)
     changes = {absent["member"]: lambda data: None, shorter["member"]: lambda data: data[:-1]}
     for tar in own_tars(copied):
@@ -421,7 +418,7 @@ def test_members_and_tars_that_went_are_known_when_a_dataset_is_opened(copied) -
 
 
 def test_what_is_taken_down_is_never_given(copied) -> None:
-    home, rows = copied.settings.home, find_subset(copied, "icc").rows.frame()
+    home, rows = copied.settings.home, find_subset(copied, "icc").rows
     stream = opened(copied, "icc", missing="error")
     first, second = rows["sample_id"][0], rows["sample_id"][1]
     add_to_denylist(home, [("uid", first)])

@@ -12,9 +12,7 @@ import polars as pl
 from curation_assets.numeric.concept_batches import batches_of
 from curation_assets.numeric.concepts import concepts_of, nouns_of
 from curation_assets.numeric.identity import draw_keys
-from curation_assets.outputs.exports.manifest import LOST_SCHEMA, Export
-from curation_assets.selection.rows import ROW_KEY
-from curation_assets.stores.frame_file import FrameFile, MappedRows
+from curation_assets.outputs.exports.manifest import Export
 
 BATCH_SIZE, KEPT_OF_SUPER_BATCH = 1024, 0.2  # the paper keeps a fifth of each super-batch
 
@@ -24,9 +22,7 @@ Copies = tuple[dict[str, Any], Sequence[int]]
 
 def rows_with_copies(export: Export) -> Iterator[Copies]:
     """Every row of the subset, with all its copies."""
-    for part in export.subset.rows.parts():
-        for row in part.iter_rows(named=True):
-            yield row, range(row["multiplicity"])
+    return ((row, range(row["multiplicity"])) for row in export.subset.rows.iter_rows(named=True))
 
 
 def rows_in_batches(export: Export, size: int, keep: float, seed: int) -> Iterator[Copies]:
@@ -35,56 +31,44 @@ def rows_in_batches(export: Export, size: int, keep: float, seed: int) -> Iterat
         raise ValueError(f"keep must be in (0, 1], got {keep}")
     subset = export.subset
     with subset.ctx.progress.task("images", subset.rows.height) as advance:
-        for part in subset.rows.parts():
-            for row in part.iter_rows(named=True):
-                export.image_of(row)  # notes those that are not there
-                advance(1)
+        for row in subset.rows.iter_rows(named=True):
+            export.image_of(row)  # notes those that are not there
+            advance(1)
     nouns = nouns_of(subset.ctx.engines(("wordnet",))["wordnet"].lemmas("n"))
     passes = max(1, round(1 / keep))
-    multiplicity, concepts = [np.zeros(0, np.int64)], _Concepts()
+    concepts = _Concepts()
     keys: list[list[np.ndarray]] = [[] for _ in range(passes)]
     for part in export.written():
         ids = part["sample_id"].to_list()
-        multiplicity.append(part["multiplicity"].to_numpy())
         concepts.extend(concepts_of(part["caption"].fill_null("").to_list(), nouns))
         for number, found in enumerate(keys):
             found.append(draw_keys(ids, f"concept_batches:{seed}:{number}"))
-    times = np.concatenate(multiplicity)
-    entries = np.repeat(np.arange(len(times), dtype=np.int32), times)
+    numbers = export.is_written().arg_true().to_numpy()  # of the rows that have an image
+    multiplicity = subset.rows["multiplicity"].to_numpy()
+    entries = np.repeat(np.arange(len(numbers), dtype=np.int32), multiplicity[numbers])
     if len(entries) < size:
         raise ValueError(
             f"{subset.name!r} has {len(entries):,} entries, and a batch {size:,}; give a smaller batch_size"
         )
     orders = (entries[np.argsort(np.concatenate(found)[entries], kind="stable")] for found in keys)
     chosen = [np.array(batch, dtype=np.int32) for batch in batches_of(concepts, orders, size, keep)]
-    times = np.bincount(np.concatenate([entries[:0], *chosen]), minlength=len(times))
-    rows = MappedRows(export.written())
-    export.subset = replace(subset, rows=FrameFile(_with_times(export, times)))
+    times = np.bincount(np.concatenate([entries[:0], *chosen]), minlength=len(numbers))
+    in_none = subset.rows.select("sample_id", "multiplicity")[numbers[times == 0]]
+    export.lose(in_none.with_columns(reason=pl.lit("in_no_batch")))
+    multiplicity = multiplicity.copy()
+    multiplicity[numbers[times > 0]] = times[times > 0]
+    export.subset = replace(subset, rows=subset.rows.with_columns(multiplicity=pl.Series(multiplicity)))
     export.facts["batches"] = {
         "by": "concept", "size": size, "keep": keep, "seed": seed, "batches": len(chosen), "passes": passes,
-        "samples_in_no_batch": int((times == 0).sum()),
+        "samples_in_no_batch": in_none.height,
     }  # fmt: skip
     written: Counter[int] = Counter()
     for batch in chosen:
         places = np.unique(batch)
-        of_place = dict(zip(places.tolist(), rows.take(places), strict=True))
+        of_place = dict(zip(places.tolist(), subset.rows[numbers[places]].iter_rows(named=True), strict=True))
         for place in batch.tolist():
             yield of_place[place], [written[place]]
             written[place] += 1
-
-
-def _with_times(export: Export, times: np.ndarray) -> Iterator[pl.DataFrame]:
-    """The rows of the subset; those written have (W,) `times` as multiplicity, and are lost where it is 0."""
-    start, lost = 0, export.lost
-    for part, places in export.rows_and_lost():
-        marked = part.join(places.with_columns(is_lost=True), on=ROW_KEY, how="left", maintain_order="left")
-        mine = marked["is_lost"].is_null().arg_true().to_numpy()
-        times_here, multiplicity = times[start : start + len(mine)], part["multiplicity"].to_numpy().copy()
-        unchosen = part[mine[times_here == 0]].with_columns(reason=pl.lit("in_no_batch"))
-        lost.add(unchosen.select(list(LOST_SCHEMA)))
-        multiplicity[mine[times_here > 0]] = times_here[times_here > 0]
-        yield part.with_columns(multiplicity=pl.Series(multiplicity))
-        start += len(mine)
 
 
 class _Concepts(Sequence[list[str]]):

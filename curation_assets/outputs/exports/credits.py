@@ -8,7 +8,6 @@ import polars as pl
 
 from curation_assets.core.table_names import PROVENANCE
 from curation_assets.flow.context import PoolContext
-from curation_assets.stores.frame_file import FrameFile
 from curation_assets.stores.text_tables import write_text_parts
 
 CREDITS = "CREDITS.csv"
@@ -39,17 +38,12 @@ def with_provenance(ctx: PoolContext, rows: pl.DataFrame) -> pl.DataFrame:
     return rows.hstack(found.select(PROVENANCE_COLUMNS))
 
 
-def known_provenance(ctx: PoolContext, rows: FrameFile) -> list[str]:
+def known_provenance(ctx: PoolContext, rows: pl.DataFrame) -> set[str]:
     """Those of PROVENANCE_COLUMNS that one of the rows has; `source` where one is declared or brought along."""
-    columns = [name for name in PROVENANCE_COLUMNS if name in rows.schema]
-    parts = rows.only(columns).parts() if columns else iter(())
-    known = set[str]()
-    for part in parts:
-        known |= {name for name in columns if name != "source" and part[name].null_count() < part.height}
-        is_other = part["source"].drop_nulls() != ctx.pool.name
-        if is_other.any() or (ctx.pool.sources and len(is_other)):
-            known.add("source")
-    return [name for name in columns if name in known]
+    known = {name for name in PROVENANCE_COLUMNS if name in rows.columns and rows[name].null_count() < rows.height}
+    if "source" in known and not ctx.pool.sources and (rows["source"].drop_nulls() == ctx.pool.name).all():
+        known.remove("source")
+    return known
 
 
 def _as_json(signals: pl.Expr) -> pl.Expr:

@@ -82,7 +82,7 @@ def huggingface_croissant(export: Export, license_name: str, has_images: bool) -
     """Of the Parquet folder: one record per sample, with the image as an image."""
     columns = {"sample_id": "sc:Text", "caption": "sc:Text", "url": "sc:URL", "image_sha256": "sc:Text"}
     columns |= {"width": "sc:Integer", "height": "sc:Integer", "shard": "sc:Text", "source_row": "sc:Integer"}
-    columns |= {"multiplicity": "sc:Integer", **({OWN_ID: "sc:Text"} if OWN_ID in export.subset.columns else {})}
+    columns |= {"multiplicity": "sc:Integer", **({OWN_ID: "sc:Text"} if OWN_ID in export.subset.rows.columns else {})}
     columns |= {name: "sc:URL" if name.endswith("_url") else "sc:Text" for name in export.subset.provenance}
     columns |= dict.fromkeys(export.subset.signals, "sc:Float")
     fields = [_field(name, kind, "parquet-files") for name, kind in columns.items()]

@@ -18,7 +18,6 @@ from curation_assets.outputs.exports.croissant import RAI_TEXTS, huggingface_cro
 from curation_assets.outputs.exports.formats import export_format
 from curation_assets.outputs.exports.manifest import Export, exporting
 from curation_assets.outputs.exports.subset import CHOICE_COLUMNS, Subset, missing_counts
-from curation_assets.stores.frame_file import FrameFile
 from curation_assets.stores.image_formats import format_of
 from curation_assets.stores.samples import OWN_ID
 
@@ -43,9 +42,9 @@ def export_huggingface(
     has_images = subset.ctx.pool.has_images
     with exporting(subset, out, "hf") as export:
         (export.folder / "data").mkdir()
-        groups = _shards(subset.rows, max_bytes if has_images else subset.rows.height)
+        groups = _shards(subset.rows["image_bytes"], max_bytes if has_images else subset.rows.height)
         schema = _schema(subset, has_images)
-        rows = (row for part in subset.rows.parts() for row in part.iter_rows(named=True))
+        rows = subset.rows.iter_rows(named=True)
         for number, count in enumerate(groups):
             name = f"data/{subset.part}-{number:05d}-of-{len(groups):05d}.parquet"
             export.samples_of[name] = _write_shard(export, itertools.islice(rows, count), export.folder / name, schema)
@@ -57,15 +56,14 @@ def export_huggingface(
     return Path(out)
 
 
-def _shards(rows: FrameFile, max_bytes: int) -> list[int]:
+def _shards(image_bytes: pl.Series, max_bytes: int) -> list[int]:
     """How many consecutive rows have images of at most `max_bytes` together, one row at least."""
     groups, count, taken = [], 0, 0
-    for part in rows.only(["image_bytes"]).parts():
-        for size in part["image_bytes"].fill_null(1).to_list():
-            if taken + size > max_bytes and count:
-                groups.append(count)
-                count, taken = 0, 0
-            count, taken = count + 1, taken + size
+    for size in image_bytes.fill_null(1):
+        if taken + size > max_bytes and count:
+            groups.append(count)
+            count, taken = 0, 0
+        count, taken = count + 1, taken + size
     return [*groups, count]
 
 
@@ -84,7 +82,7 @@ def _schema(subset: Subset, has_images: bool) -> pa.Schema:
         "source_row": pa.int64(),
         "multiplicity": pa.int64(),
     }
-    types |= {name: pa.string() for name in (OWN_ID, *CHOICE_COLUMNS) if name in subset.columns}
+    types |= {name: pa.string() for name in (OWN_ID, *CHOICE_COLUMNS) if name in subset.rows.columns}
     types |= {name: pa.string() for name in subset.provenance}
     types |= {name: pl.Series(dtype=subset.rows.schema[name]).to_arrow().type for name in subset.signals}
     features: dict[str, Any] = {}

@@ -5,22 +5,20 @@ Megatron-Energon in its own layout. No image is copied.
 import json
 import sqlite3
 import struct
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
 
 from curation_assets.outputs.exports.formats import export_format
-from curation_assets.outputs.exports.manifest import LOST_SCHEMA, Export, exporting
+from curation_assets.outputs.exports.manifest import Export, exporting
 from curation_assets.outputs.exports.subset import Subset
 from curation_assets.outputs.loading.places import located
 from curation_assets.stores.atomic import write_text_atomically
 from curation_assets.stores.documents import save_json
-from curation_assets.stores.frame_file import FrameFile
+from curation_assets.stores.mapped_rows import mapped_rows, slices
 from curation_assets.stores.objects import object_home
 from curation_assets.stores.parquet import write_as_frame
 
@@ -60,9 +58,9 @@ def export_index(subset: Subset, out: Path) -> Path:
     Samples whose image is missing or has another size are in missing.tsv. Raises ValueError as `exporting`.
     """
     with exporting(subset, out, "index") as export:
-        rows = FrameFile(_indexed(export))
-        schema, count = _entries(rows.schema.to_frame()).schema, export.counts[1]
-        write_as_frame(export.folder / INDEX, map(_entries, rows.parts()), schema, count)
+        rows = mapped_rows(_indexed(export))
+        schema, count = _entries(rows.clear()).schema, export.counts[1]
+        write_as_frame(export.folder / INDEX, map(_entries, slices(rows)), schema, count)
         export.samples_of[INDEX] = count
         if rows.height:
             _write_energon(export.folder / ENERGON, rows)
@@ -72,7 +70,7 @@ def export_index(subset: Subset, out: Path) -> Path:
 def _indexed(export: Export) -> Iterator[pl.DataFrame]:
     """Rows as the index has them, with their multiplicity, part by part; those without a place are lost."""
     for rows, lost in located(export.subset):
-        export.lost.add(lost.select(list(LOST_SCHEMA)))
+        export.lose(lost)
         paths = {tar: _address(export.subset.ctx.store.root / tar) for tar in rows["tar"].unique(maintain_order=True)}
         yield rows.select(
             "sample_id",
@@ -97,35 +95,26 @@ def _address(tar: Path) -> str:
     return str(tar.resolve()) if objects is None else f"{objects.url}/{objects.key_of(tar)}"
 
 
-def _write_energon(folder: Path, rows: FrameFile) -> None:
+def _write_energon(folder: Path, rows: pl.DataFrame) -> None:
     """A crude dataset of captions, `samples.jsonl`, and its images as an auxiliary one that has an index alone."""
     meta = folder / "images" / ".nv-meta"
     meta.mkdir(parents=True)
     write_text_atomically(folder / "metadataset.yaml", _METADATASET)
-    counts = Counter[str]()
-    for part in rows.only(["tar"]).parts():
-        counts.update(dict(part.group_by("tar", maintain_order=True).len().iter_rows()))
+    counts = dict(rows.lazy().group_by("tar", maintain_order=True).len().collect(engine="streaming").iter_rows())
     numbers = {tar: number for number, tar in enumerate(counts)}
     save_json(meta / ".info.json", {"shard_counts": counts})
-
-    def places(*columns: str) -> Iterator[tuple[Any, ...]]:
-        at = 0
-        for part in rows.parts():
-            numbered = part.with_columns(pl.col("tar").replace_strict(numbers), at=pl.int_range(pl.len()) + at)
-            yield from numbered.select(columns).iter_rows()
-            at += part.height
-
+    numbered = rows.with_columns(pl.col("tar").replace_strict(numbers), at=pl.int_range(pl.len()))
     with closing(sqlite3.connect(meta / "index.sqlite")) as database:
         database.executescript(_TABLES)
-        samples = places("tar", "sample_id", "at")
+        samples = numbered.select("tar", "sample_id", "at").iter_rows()
         database.executemany("insert into samples values (?, ?, ?, null, null)", samples)
-        parts = places("tar", "at", "extension", "offset", "length")
+        parts = numbered.select("tar", "at", "extension", "offset", "length").iter_rows()
         database.executemany("insert into sample_parts values (?, ?, ?, ?, ?)", parts)
         database.executescript(_INDEXES)
         database.commit()
     with (folder / _SAMPLES).open("wb") as file, (folder / f"{_SAMPLES}.idx").open("wb") as ends:
         ends.write(struct.pack("<Q", 0))
-        for part in map(_entries, rows.parts()):
+        for part in map(_entries, slices(rows)):
             for key, sample_id, extension, caption in part["key", "sample_id", "extension", "caption"].iter_rows():
                 line = {"key": key, "image": f"{sample_id}.{extension}", "caption": caption}
                 file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")

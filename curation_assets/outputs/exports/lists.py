@@ -10,9 +10,10 @@ import polars as pl
 
 from curation_assets.audit.ledger import subset_of
 from curation_assets.outputs.exports.formats import export_format
-from curation_assets.outputs.exports.manifest import LOST_SCHEMA, exporting
+from curation_assets.outputs.exports.manifest import exporting
 from curation_assets.outputs.exports.subset import Subset
 from curation_assets.outputs.registry import SAMPLE_IDS
+from curation_assets.stores.mapped_rows import slices
 from curation_assets.stores.parquet import write_as_frame
 from curation_assets.stores.subsets import counted_ids, read_key_list, write_keys
 from curation_assets.stores.tar_samples import sample_key
@@ -24,8 +25,8 @@ KEYS = "keys.tsv"
 def export_npy(subset: Subset, out: Path) -> Path:
     """`out`/sample_ids.npy (sorted u8,u8, repeats kept) and sample_ids.parquet. Raises ValueError as `exporting`."""
     with exporting(subset, out, "npy") as export:
-        ids = subset.rows.only(["sample_id", "multiplicity"])
-        packed = subset_of(ids.parts())
+        ids = subset.rows.select("sample_id", "multiplicity")
+        packed = subset_of(slices(ids))
         write_as_frame(export.folder / "sample_ids.parquet", counted_ids(packed), ids.schema, ids.height)
     return Path(out) / SAMPLE_IDS
 
@@ -46,10 +47,9 @@ def export_keys(subset: Subset, out: Path) -> Path:
         )
 
         def keys() -> Iterator[pl.DataFrame]:
-            for part in subset.rows.parts():
+            for part in slices(subset.rows):
                 marked = part.with_columns(reason=reason)
-                lost = marked.filter(pl.col("reason").is_not_null())
-                export.lost.add(lost.select(list(LOST_SCHEMA)))
+                export.lose(marked.filter(pl.col("reason").is_not_null()))
                 rows = marked.filter(pl.col("reason").is_null())
                 times = np.repeat(np.arange(rows.height), rows["multiplicity"].to_numpy())
                 yield rows.select("tar", sample_key(pl.col("member")).alias("key"))[times]

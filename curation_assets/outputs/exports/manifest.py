@@ -1,6 +1,5 @@
 """What every export leaves: its files with hashes, what was left out and why, and a record of it in the home folder."""
 
-import itertools
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -16,27 +15,25 @@ from curation_assets.core.version import __version__
 from curation_assets.outputs.exports.credits import CREDITS, credited, write_credits
 from curation_assets.outputs.exports.subset import (
     MISSING_SCHEMA,
+    NOTHING_MISSING,
     Subset,
     missing_counts,
     subset_facts,
 )
 from curation_assets.outputs.registry import SAMPLE_IDS, ExportRecord, record_export
-from curation_assets.selection.rows import ROW_KEY
 from curation_assets.stores.atomic import check_new, writing_new
 from curation_assets.stores.documents import save_json
 from curation_assets.stores.file_hash import file_sha256
-from curation_assets.stores.frame_file import PART_ROWS, FrameFile
 from curation_assets.stores.images import scored_image
 from curation_assets.stores.lease import filling_folder
 from curation_assets.stores.manifest import utc_now
+from curation_assets.stores.mapped_rows import slices
 from curation_assets.stores.parquet import write_as_frame
 from curation_assets.stores.samples import OWN_ID
-from curation_assets.stores.text_tables import write_text_parts
+from curation_assets.stores.text_tables import write_text_table
 
 MANIFEST = "manifest.json"
 MISSING = "missing.tsv"
-#: Samples of a subset that are not written.
-LOST_SCHEMA = {"shard": pl.String, "source_row": pl.Int64, **MISSING_SCHEMA}
 OWN_IDS = "own_ids.parquet"  # sample_id → own_id, of pools that have such
 
 
@@ -52,8 +49,8 @@ class Export:
     facts: dict[str, Any]
     samples_of: dict[str, int] = field(default_factory=dict)  # file → samples in it
     reencoded: dict[str, int] = field(default_factory=dict)  # "GIF to PNG" → images
-    _lost: FrameFile = field(default_factory=lambda: FrameFile([pl.DataFrame(schema=LOST_SCHEMA)]))
-    _without_image: list[tuple[Any, ...]] = field(default_factory=list)  # more of these, few
+    _lost: list[pl.DataFrame] = field(default_factory=lambda: [NOTHING_MISSING])
+    _without_image: list[tuple[str, int, str]] = field(default_factory=list)  # more of these
 
     def image_of(self, row: Mapping[str, Any]) -> bytes | None:
         """Bytes of a sample's image as they were scored; None, with the reason noted, where they are not there."""
@@ -64,49 +61,41 @@ class Export:
             if reason is None:
                 return data
         assert reason is not None
-        self._without_image.append((*(row[name] for name in LOST_SCHEMA if name != "reason"), reason))
-        if len(self._without_image) == PART_ROWS:
-            self._note()
+        self._without_image.append((row["sample_id"], row["multiplicity"], reason))
         return None
 
-    def _note(self) -> None:
-        self._lost.add(pl.DataFrame(self._without_image, schema=LOST_SCHEMA, orient="row"))
+    def lose(self, samples: pl.DataFrame) -> None:
+        """Note samples of the subset that are not written. `samples`: MISSING_SCHEMA, and perhaps more."""
+        self._lost.append(samples.select(list(MISSING_SCHEMA)))
+
+    @property
+    def lost(self) -> pl.DataFrame:
+        """Samples of the subset that are not written, and why (MISSING_SCHEMA)."""
+        self.lose(pl.DataFrame(self._without_image, schema=MISSING_SCHEMA, orient="row"))
         self._without_image.clear()
+        self._lost = [pl.concat(self._lost)]
+        return self._lost[0]
 
     @property
-    def lost(self) -> FrameFile:
-        """Samples of the subset that are not written, and why (LOST_SCHEMA)."""
-        if self._without_image:
-            self._note()
-        return self._lost
-
-    @property
-    def missing(self) -> FrameFile:
+    def missing(self) -> pl.DataFrame:
         """Samples requested and not written (MISSING_SCHEMA)."""
-        return FrameFile(itertools.chain(self.subset.missing.parts(), self.lost.only(MISSING_SCHEMA).parts()))
+        return pl.concat([self.subset.missing, self.lost])
 
-    def rows_and_lost(self) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
-        """Rows of the subset, part by part, each with the places (ROW_KEY) of those that are lost of its shards."""
-        lost = self.lost.only(ROW_KEY).frame()
-        of_shard = lost.partition_by("shard", as_dict=True)
-        for part in self.subset.rows.parts():
-            yield (
-                part,
-                pl.concat([lost.clear(), *(of_shard.get((one,), lost.clear()) for one in part["shard"].unique())]),
-            )
+    def is_written(self) -> pl.Series:
+        """(N,) whether each row of the subset is in the export."""
+        is_lost = self.subset.rows["sample_id"].is_in(self.lost["sample_id"].implode())
+        return (~is_lost).alias("is_written")
 
     def written(self) -> Iterator[pl.DataFrame]:
         """Rows of the subset that are in the export, part by part."""
-        if not self.lost.height:
-            return self.subset.rows.parts()
-        pairs = self.rows_and_lost()
-        return (rows.join(lost, on=ROW_KEY, how="anti", maintain_order="left") for rows, lost in pairs)
+        marked = self.subset.rows.with_columns(self.is_written())
+        return (part.filter("is_written").drop("is_written") for part in slices(marked))
 
     @property
     def counts(self) -> tuple[int, int]:
         """Samples and entries that are in the export."""
-        lost = sum(int(part["multiplicity"].sum()) for part in self.lost.parts())
-        return self.subset.rows.height - self.lost.height, self.subset.entries - lost
+        lost = self.lost
+        return self.subset.rows.height - lost.height, self.subset.entries - int(lost["multiplicity"].sum())
 
     def files(self) -> list[dict[str, Any]]:
         """Every file so far with hash and size, sorted by name."""
@@ -149,12 +138,12 @@ def exporting(subset: Subset, out: Path, kind: str) -> Iterator[Export]:
                 f"written: {missing_counts(missing)}"
             )
         _write_ids(export)
-        if OWN_ID in subset.columns:  # lists of ids and keys have no column for it
+        if OWN_ID in subset.rows.columns:  # lists of ids and keys have no column for it
             own_ids = (part.select("sample_id", OWN_ID) for part in export.written())
             schema = pl.Schema({"sample_id": pl.String(), OWN_ID: pl.String()})
             write_as_frame(folder / OWN_IDS, own_ids, schema, samples)
         if missing.height:
-            write_text_parts(missing.parts(), folder / MISSING, ".tsv")
+            write_text_table(missing, folder / MISSING)
         lines = write_credits(map(credited, export.written()), folder / CREDITS)
         manifest = _manifest(export, samples, missing, entries) | {"credited": lines}
         save_json(folder / MANIFEST, plain(manifest))
@@ -183,7 +172,7 @@ def _write_ids(export: Export) -> None:
     assert len(packed) == export.counts[1], (len(packed), export.counts)
 
 
-def _manifest(export: Export, written: int, missing: FrameFile, entries: int) -> dict[str, Any]:
+def _manifest(export: Export, written: int, missing: pl.DataFrame, entries: int) -> dict[str, Any]:
     requested = export.subset.rows.height + export.subset.missing.height
     assert requested == written + missing.height, (requested, written, missing.height)
     return {

@@ -1,7 +1,6 @@
 """What to export: the samples of a subset with their positions, and why those that cannot be exported cannot."""
 
 import hashlib
-import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,8 +27,8 @@ from curation_assets.selection.policy import Policy, policy_content
 from curation_assets.selection.rows import ROW_KEY, UID, uid_columns
 from curation_assets.stores.denylist import TAKEDOWN, Denylist
 from curation_assets.stores.file_hash import file_sha256
-from curation_assets.stores.frame_file import PART_ROWS, FrameFile, in_batches
 from curation_assets.stores.manifest import Manifest
+from curation_assets.stores.mapped_rows import mapped_rows, slices
 from curation_assets.stores.pool_queries import open_whole_pool
 from curation_assets.stores.releases import MANIFESTS, Release
 from curation_assets.stores.samples import OWN_ID
@@ -45,9 +44,10 @@ SAMPLE_COLUMNS = (
 CHOICE_COLUMNS = ("caption_source", "caption_original")
 _NO_SIGNALS = (*SAMPLE_COLUMNS, OWN_ID, *PROVENANCE_COLUMNS, "multiplicity", *CHOICE_COLUMNS)
 MISSING_SCHEMA = {"sample_id": pl.String, "multiplicity": pl.Int64, "reason": pl.String}
-NOTHING_MISSING = FrameFile([pl.DataFrame(schema=MISSING_SCHEMA)])
+NOTHING_MISSING = pl.DataFrame(schema=MISSING_SCHEMA)
 NOT_IN_POOL = "not_in_pool"  # a reason of it
 QUANTILES = (0.05, 0.5, 0.95)
+ROWS_AT_ONCE = 1 << 14  # whose texts are read together
 TOP_DOMAINS = 10
 _MODEL = ("address", "revision", "weights_sha256")
 #: Each sample of `wanted` with the row of raw/samples that it is: one that raw kept before one that it did not, the one
@@ -84,9 +84,9 @@ class Subset:
 
     ctx: PoolContext
     name: str
-    rows: FrameFile  # one row per sample, in source order: SAMPLE_COLUMNS, own_id where the pool has such, what
-    # is known of PROVENANCE_COLUMNS, multiplicity (≥ 1), then signals
-    missing: FrameFile  # MISSING_SCHEMA
+    rows: pl.DataFrame  # one row per sample, in source order: SAMPLE_COLUMNS, own_id where the pool has such, what
+    # is known of PROVENANCE_COLUMNS, multiplicity (≥ 1), then signals; may be more than memory holds (`mapped_rows`)
+    missing: pl.DataFrame  # MISSING_SCHEMA
     source: Path  # the folder of the ledger or the file that lists the samples
     source_sha256: str
     ledger: Ledger | None = None  # where a policy chose
@@ -96,30 +96,24 @@ class Subset:
     release: Release | None = None  # where the ledger is a release's
 
     @property
-    def columns(self) -> list[str]:
-        """Of `rows`."""
-        return list(self.rows.schema)
-
-    @property
     def signals(self) -> list[str]:
         """Columns of `rows` that hold values of signals."""
-        return [name for name in self.columns if name not in _NO_SIGNALS]
+        return [name for name in self.rows.columns if name not in _NO_SIGNALS]
 
     @property
     def provenance(self) -> list[str]:
         """Columns of `rows` on where samples come from."""
-        return [name for name in PROVENANCE_COLUMNS if name in self.columns]
+        return [name for name in PROVENANCE_COLUMNS if name in self.rows.columns]
 
     @property
     def entries(self) -> int:
         """Samples, each repeated by its multiplicity."""
-        return sum(int(part["multiplicity"].sum()) for part in self.rows.only(["multiplicity"]).parts())
+        return int(self.rows["multiplicity"].sum())
 
     @property
     def sample_ids(self) -> list[str]:
         """Sorted ids, each repeated by its multiplicity: what DataComp's `.npy` lists. All are in memory."""
-        rows = self.rows.only(["sample_id", "multiplicity"]).frame()
-        return rows.select(pl.col("sample_id").repeat_by("multiplicity").explode())["sample_id"].sort().to_list()
+        return self.rows.select(pl.col("sample_id").repeat_by("multiplicity").explode())["sample_id"].sort().to_list()
 
 
 def find_subset(ctx: PoolContext, name: str) -> Subset:
@@ -153,7 +147,7 @@ def with_chosen_captions(subset: Subset) -> Subset:
 
     A sample without a choice keeps its own. Raises ValueError where the pool has made no choice.
     """
-    return replace(subset, rows=FrameFile(choose_captions(subset.ctx, part) for part in subset.rows.parts()))
+    return replace(subset, rows=mapped_rows(choose_captions(subset.ctx, part) for part in slices(subset.rows)))
 
 
 def choose_captions(ctx: PoolContext, rows: pl.DataFrame) -> pl.DataFrame:
@@ -208,7 +202,7 @@ def _located(ctx: PoolContext, name: str, places: Iterable[pl.DataFrame], source
 
     `places`: samples with shard, source_row (null where they are not known), multiplicity, and their signals.
     """
-    removed = [pl.DataFrame(schema=MISSING_SCHEMA)]
+    removed = [NOTHING_MISSING]
     with open_whole_pool(ctx.store, [SAMPLES]) as connection:
         connection.register("denied", _denied_ids(ctx).to_frame().to_arrow())
         for number, part in enumerate(places):
@@ -220,17 +214,16 @@ def _located(ctx: PoolContext, name: str, places: Iterable[pl.DataFrame], source
         def placed(columns: str) -> Iterator[pl.DataFrame]:
             rows = connection.sql(f"select {columns}")
             yield pl.DataFrame(rows.limit(0).to_arrow_table())
-            yield from map(pl.DataFrame, rows.to_arrow_reader(PART_ROWS))
+            yield from map(pl.DataFrame, rows.to_arrow_reader(ROWS_AT_ONCE))
 
         ordered = placed("* exclude (is_kept, reason) from placed where is_kept order by shard, source_row")
-        rows = FrameFile(_with_samples(ctx, ordered, removed))
+        rows = mapped_rows(_with_samples(ctx, ordered, removed))
         absent = placed(f"{', '.join(MISSING_SCHEMA)} from placed where not is_kept order by sample_id")
-        missing = FrameFile(itertools.chain(absent, removed))
+        missing = pl.concat([*absent, *removed])
     if not rows.height + missing.height:
         raise ValueError(f"subset {name!r} ({source}) is empty; there is nothing to export")
     known = known_provenance(ctx, rows)
-    rows = rows.only(column for column in rows.schema if column not in PROVENANCE_COLUMNS or column in known)
-    return Subset(ctx, name, rows, missing, source, source_sha256)
+    return Subset(ctx, name, rows.drop({*PROVENANCE_COLUMNS} - known, strict=False), missing, source, source_sha256)
 
 
 def _denied_ids(ctx: PoolContext) -> pl.Series:
@@ -247,7 +240,7 @@ def _with_samples(
 ) -> Iterator[pl.DataFrame]:
     """Rows of samples at their places, part by part; those that were removed since are added to `removed`."""
     there = ctx.store.partitions(SAMPLES)
-    for wanted in in_batches(places, PART_ROWS):
+    for wanted in places:
         shards = sorted(set(wanted["shard"]) & set(there))
         by = [*ROW_KEY, "sample_id"]
         is_kept = pl.col("status") == "kept"
@@ -279,7 +272,7 @@ def split_subset(subset: Subset, validation: int, seed: int = 0) -> tuple[Subset
         )
     image = pl.coalesce(pl.col("image_sha256").str.head(32), "sample_id").alias("image")
     chosen, left = list[str](), validation
-    images = pl.concat(_ranked_images(part.select(image), seed) for part in subset.rows.parts())
+    images = pl.concat(_ranked_images(part.select(image), seed) for part in slices(subset.rows))
     for high, low, _, count in images.group_by(UID).agg(pl.first("rank"), pl.len()).sort("rank", *UID).iter_rows():
         if count <= left:
             chosen.append(f"{high:016x}{low:016x}")
@@ -293,7 +286,7 @@ def split_subset(subset: Subset, validation: int, seed: int = 0) -> tuple[Subset
     is_validation = image.is_in(pl.Series(chosen).implode())
     how = {"validation": validation, "train": n - validation, "seed": seed}
     train, validate = (
-        FrameFile(part.filter(is_mine) for part in subset.rows.parts()) for is_mine in (~is_validation, is_validation)
+        mapped_rows(part.filter(is_mine) for part in slices(subset.rows)) for is_mine in (~is_validation, is_validation)
     )
     return (
         replace(subset, rows=train, split=how),
@@ -350,12 +343,13 @@ def _mixture_of(subset: Subset, policy: Policy) -> str:
     return mixture_in_words(stated) if stated else ""
 
 
-def facts_of_rows(rows: FrameFile) -> dict[str, Any]:
+def facts_of_rows(rows: pl.DataFrame) -> dict[str, Any]:
     """Those of `subset_facts` that follow from the rows alone: samples, domains, captions. `rows`: url, caption."""
+    domains = [(-count, name) for name, count in _counted(rows, hosts_of(pl.col("url"))).items() if name is not None]
     return {
         "samples": rows.height,
-        "domains": _domains(rows),
-        "caption_sources": _caption_sources(rows),
+        "domains": [{"domain": name, "samples": -less} for less, name in sorted(domains)[:TOP_DOMAINS]],
+        "caption_sources": _counted(rows, pl.col("caption_source")) if "caption_source" in rows.columns else None,
         "caption_words": _spread(rows, pl.col("caption").fill_null("").str.count_matches(r"\S+")),
     }
 
@@ -364,7 +358,7 @@ def policy_facts(ledger: Ledger, manifests: Sequence[Manifest]) -> dict[str, Any
     """What a ledger states of a subset. `manifests`: of everything behind it, and perhaps of more."""
     state = (pl.col("verdict").cast(pl.String), reason_kind(pl.col("reason")).alias("reason"))
     is_kept = pl.col("verdict").cast(pl.String) == "kept"
-    values = FrameFile(part.select(*ledger.signals, is_kept=is_kept) for part in ledger.parts(ledger.signals))
+    values = mapped_rows(part.select(*ledger.signals, is_kept=is_kept) for part in ledger.parts(ledger.signals))
     return {
         "chosen_by": {
             "kind": "policy",
@@ -374,24 +368,27 @@ def policy_facts(ledger: Ledger, manifests: Sequence[Manifest]) -> dict[str, Any
             "ledger_sha256": ledger.sha256,
             **{key: value for key, value in ledger.cut.to_dict().items() if key not in ("policy", "policy_version")},
         },
-        "signals": [_signal_facts(values.only([name, "is_kept"]), name) for name in ledger.signals],
+        "signals": [_signal_facts(values, name) for name in ledger.signals],
         "verdicts": ledger.counted(*state, of=["verdict", "reason"]).to_dicts(),
         **_made_by([SAMPLES, *ledger.policy.tables], manifests),
     }
 
 
-def missing_counts(missing: FrameFile) -> dict[str, int]:
+def missing_counts(missing: pl.DataFrame) -> dict[str, int]:
     """Reason → samples."""
-    counted = missing.only(["reason"]).lazy().group_by("reason").len().collect(engine="streaming").sort("reason")
-    return dict(counted.iter_rows())
+    return _counted(missing, pl.col("reason"))
+
+
+def _counted(rows: pl.DataFrame, by: pl.Expr) -> dict[str, int]:
+    """Value → rows that have it, sorted."""
+    counted = rows.lazy().group_by(by.alias("value")).len().collect(engine="streaming")
+    return dict(counted.sort("value").iter_rows())
 
 
 def _shard_versions(subset: Subset) -> list[dict[str, Any]]:
     """Shards that the subset draws from, with their data versions."""
-    counts = subset.rows.only(["shard"]).lazy().group_by("shard").len().collect(engine="streaming")
-    counted = dict(counts.sort("shard").iter_rows())
     versions = []
-    for shard, count in counted.items():
+    for shard, count in _counted(subset.rows, pl.col("shard")).items():
         manifest = subset.ctx.store.manifest(SAMPLES, shard)
         assert manifest is not None, shard
         versions.append({"shard": shard, "samples": count, "content_sha256": manifest.content_sha256})
@@ -419,7 +416,7 @@ def _made_by(assets: Sequence[str], manifests: Sequence[Manifest]) -> dict[str, 
     }
 
 
-def _signal_facts(values: FrameFile, column: str) -> dict[str, Any]:
+def _signal_facts(values: pl.DataFrame, column: str) -> dict[str, Any]:
     """Spread of a signal over the subset and over all judged samples, with its unit where a method declares one.
 
     `values`: the column, and is_kept."""
@@ -435,26 +432,13 @@ def _signal_facts(values: FrameFile, column: str) -> dict[str, Any]:
     }
 
 
-def _spread(rows: FrameFile, of: pl.Expr) -> dict[str, Any]:
+def _spread(rows: pl.DataFrame, of: pl.Expr) -> dict[str, Any]:
     """Count, mean and QUANTILES of what is not null."""
     value = of.drop_nulls().drop_nans().cast(pl.Float64).alias("value")
-    valued = FrameFile(part.select(value) for part in rows.parts())
+    valued = mapped_rows(part.select(value) for part in slices(rows))
     if not valued.height:
         return {"count": 0}
-    mean, quantiles = spread(lambda: (part["value"].to_numpy() for part in valued.parts()), valued.height, QUANTILES)
+    parts = lambda: (part["value"].to_numpy() for part in slices(valued))  # noqa: E731
+    mean, quantiles = spread(parts, valued.height, QUANTILES)
     named = {f"p{round(q * 100)}": value for q, value in zip(QUANTILES, quantiles, strict=True)}
     return {"count": valued.height, "mean": mean, **named}
-
-
-def _caption_sources(rows: FrameFile) -> dict[str, int] | None:
-    """Source of the caption → samples; None where nothing was chosen."""
-    if "caption_source" not in rows.schema:
-        return None
-    counted = rows.only(["caption_source"]).lazy().group_by("caption_source").len().collect(engine="streaming")
-    return dict(counted.sort("caption_source").iter_rows())
-
-
-def _domains(rows: FrameFile) -> list[dict[str, Any]]:
-    hosts = rows.only(["url"]).lazy().select(hosts_of(pl.col("url")).alias("domain")).drop_nulls()
-    counted = hosts.group_by("domain").len("samples").collect(engine="streaming")
-    return counted.sort("samples", "domain", descending=[True, False]).head(TOP_DOMAINS).to_dicts()

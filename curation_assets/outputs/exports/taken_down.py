@@ -5,7 +5,6 @@ are rewritten, and its manifest and lists state what a new export would: fewer s
 The flag is written first and names them, so that a call that was killed is finished by the next.
 """
 
-import itertools
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -31,13 +30,12 @@ from curation_assets.stores.damaged_tables import sound_parts
 from curation_assets.stores.denylist import COLUMNS, TAKEDOWN, Denylist
 from curation_assets.stores.documents import read_document, save_document, save_json
 from curation_assets.stores.file_hash import sha256_now
-from curation_assets.stores.frame_file import FrameFile
 from curation_assets.stores.lease import filling_folder
 from curation_assets.stores.manifest import utc_now
 from curation_assets.stores.parquet import scan_parquet
 from curation_assets.stores.subsets import listed_samples, packed_ids
 from curation_assets.stores.tar_writing import rewrite_tar
-from curation_assets.stores.text_tables import read_parts, unescaped, write_text_parts
+from curation_assets.stores.text_tables import read_parts, unescaped, write_text_parts, write_text_table
 
 _ADVICE = "name the folder of an export (webdataset, hf or npy), whole and as it was written"
 #: Formats that hold no image: writing them again takes seconds.
@@ -241,8 +239,11 @@ def _facts(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
     shards = [
         {**one, "samples": counted.get(one["shard"]) if counted else None} for one in manifest["subset"]["shards"]
     ]
-    facts = facts_of_rows(FrameFile([rows]))
-    return {**facts, "samples": sum(part.height for part in listed_samples(folder / SAMPLE_IDS)), "shards": shards}
+    return {
+        **facts_of_rows(rows),
+        "samples": sum(part.height for part in listed_samples(folder / SAMPLE_IDS)),
+        "shards": shards,
+    }
 
 
 def _counted_card(text: str, facts: Mapping[str, Any]) -> str:
@@ -269,22 +270,20 @@ def _with_rows(text: str, heading: str, rows: Iterable[tuple[str, int | None, st
     return before + found + "\n".join([ruler, *written, *more, *lines[end:]])
 
 
-def _add_missing(folder: Path, taken: Collection[str]) -> FrameFile:
+def _add_missing(folder: Path, taken: Collection[str]) -> pl.DataFrame:
     """missing.tsv with the samples taken out, before the ids that say how often they counted. Returns its rows."""
     path, schema, is_taken = folder / MISSING, pl.Schema(MISSING_SCHEMA), pl.col("sample_id").is_in(list(taken))
     before = NOTHING_MISSING
     if path.is_file():
-        scan = pl.scan_csv(path, separator="\t", schema=schema, quote_char=None, glob=False)
-        before = FrameFile(itertools.chain(before.parts(), scan.collect_batches(maintain_order=True)))
-    known = pl.concat(part.filter(is_taken) for part in before.parts())["sample_id"]
-    listed = listed_samples(folder / SAMPLE_IDS)
+        before = pl.read_csv(path, separator="\t", schema=schema, quote_char=None, glob=False)
+    known = before.filter(is_taken)["sample_id"].implode()
     new = (
-        part.filter(is_taken, ~pl.col("sample_id").is_in(known.implode())).with_columns(reason=_TAKEN_DOWN)
-        for part in listed
+        part.filter(is_taken, ~pl.col("sample_id").is_in(known)).with_columns(reason=_TAKEN_DOWN)
+        for part in listed_samples(folder / SAMPLE_IDS)
     )
-    after = FrameFile(itertools.chain(before.parts(), new))
+    after = pl.concat([before, *new])
     with replacing(path) as temporary:
-        write_text_parts(after.parts(), temporary, ".tsv")
+        write_text_table(after, temporary, suffix=".tsv")
     return after
 
 

@@ -132,10 +132,8 @@ def _types(subset: Subset) -> _Types:
     sizes = ("width", "height", "original_width", "original_height")
     named = ["url", *sizes, OWN_ID, *CHOICE_COLUMNS, *subset.provenance]
     columns = [name for name in (*named, *subset.signals) if name in schema]
-    known: set[str] = set()
-    for part in subset.rows.only(columns).parts():
-        known.update(name for name in columns if part[name].null_count() < part.height)
-    kinds = {name: hub_type(pl.Series(dtype=schema[name]).to_arrow().type) for name in columns if name in known}
+    known = [name for name in columns if subset.rows[name].null_count() < subset.rows.height]
+    kinds = {name: hub_type(pl.Series(dtype=schema[name]).to_arrow().type) for name in known}
     ours = dict.fromkeys(("key", "uid", "caption", "sha256", "original_sha256", "pool", "shard"), "string")
     of_signals = {name: kinds[name] for name in subset.signals if name in known}
     return {

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 import torch.distributed
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
@@ -20,10 +21,10 @@ from curation_assets.numeric.block_order import BlockOrder
 from curation_assets.outputs.exports.subset import Subset, missing_counts
 from curation_assets.outputs.loading.places import located
 from curation_assets.outputs.loading.spans import Members
-from curation_assets.stores.content_hash import parts_sha256
+from curation_assets.stores.content_hash import frame_sha256
 from curation_assets.stores.denylist import TAKEDOWN, current_denylist
-from curation_assets.stores.frame_file import FrameFile, MappedRows
 from curation_assets.stores.images import ImageLimits, decode_image, for_training, scored_image
+from curation_assets.stores.mapped_rows import mapped_rows
 from curation_assets.stores.objects import object_home, open_home
 
 IMAGE, PIXELS, KEY = "image", "pixels", "key"
@@ -85,32 +86,32 @@ class SubsetSamples(Dataset[Any]):
     def __init__(self, subset: Subset, reading: Reading) -> None:
         check_columns(reading.columns, subset)
         self.name, self._process, self._reading = subset.name, os.getpid(), reading
-        self._root, detail = subset.ctx.store.root, pl.lit(None, pl.String).alias("detail")
-        lost = FrameFile(part.with_columns(detail) for part in subset.missing.parts())
+        self._root, lost = subset.ctx.store.root, [subset.missing.with_columns(detail=pl.lit(None, pl.String))]
 
         def found() -> Iterator[pl.DataFrame]:
             for part, unlocated in located(subset):
-                lost.add(unlocated.select(list(lost.schema)))
+                lost.append(unlocated)
                 yield part
 
-        rows = FrameFile(found()) if reading.with_image else subset.rows
-        self.missing = missing_counts(lost)  # reason → samples that are left out
-        errors = lost.height - self.missing.get(f"dropped:{TAKEDOWN}", 0)
+        rows, missing = mapped_rows(found()) if reading.with_image else subset.rows, pl.concat(lost)
+        self.missing = missing_counts(missing)  # reason → samples that are left out
+        errors = missing.height - self.missing.get(f"dropped:{TAKEDOWN}", 0)
         if errors and reading.missing == "error":
-            shown = (part.filter(pl.col("reason") != f"dropped:{TAKEDOWN}").head(SHOWN) for part in lost.parts())
-            rows_shown = pl.concat(shown).head(SHOWN).drop("multiplicity").rows()
-            first = "; ".join(": ".join(filter(None, row)) for row in rows_shown)
+            shown = missing.filter(pl.col("reason") != f"dropped:{TAKEDOWN}").drop("multiplicity").head(SHOWN)
+            first = "; ".join(": ".join(filter(None, row)) for row in shown.iter_rows())
             raise MissingSampleError(
-                f"{errors:,} of the {rows.height + lost.height:,} samples of {subset.name!r} are not where they "
+                f"{errors:,} of the {rows.height + missing.height:,} samples of {subset.name!r} are not where they "
                 f'were: {first}. Bring them back, or leave them out with missing="skip"'
             )
         if not rows.height:
             raise ValueError(f"subset {subset.name!r} has no sample that can be read: {self.missing}")
         self._file, self._tars = _files(rows, self._root)
-        self.digest = _digest(rows, self._file)
-        kept = {*reading.columns, *_ALWAYS}
-        self._rows = MappedRows(rows.only(name for name in rows.schema if name in kept).parts())
-        self._ends = np.cumsum(np.concatenate([part["multiplicity"] for part in rows.only(["multiplicity"]).parts()]))
+        files = pl.Series("file", self._file, dtype=pl.Int64)  # the order has blocks that end with them
+        self.digest = frame_sha256(rows.select("sample_id", "multiplicity", files))[:16]
+        kept = [name for name in rows.columns if name in {*reading.columns, *_ALWAYS}]
+        # Arrow's own: what workers read after a fork must not wait for threads of polars
+        self._rows: pa.Table = rows.select(kept).to_arrow(compat_level=pl.CompatLevel.newest())
+        self._ends = np.cumsum(rows["multiplicity"].to_numpy())
 
     @property
     def files(self) -> np.ndarray:
@@ -152,7 +153,8 @@ class SubsetSamples(Dataset[Any]):
             open_home(self._reading.home, max_age=REFRESH_SECONDS)  # what other machines took down since, too
         rows = np.searchsorted(self._ends, entries, side="right")
         chosen, place = np.unique(rows, return_inverse=True)
-        records, data = self._rows.take(chosen), dict[int, bytes]()
+        columns, data = dict(zip(self._rows.column_names, self._rows.columns, strict=True)), dict[int, bytes]()
+        records = [{name: column[row].as_py() for name, column in columns.items()} for row in chosen.tolist()]
         if self._reading.with_image:
             offsets, lengths = (np.array([one[name] for one in records], np.int64) for name in ("offset", "length"))
             data = Members(self._tars, self._file[chosen], offsets, lengths).read(np.arange(len(chosen)))
@@ -386,42 +388,21 @@ def _ranks(rank: int | None, world_size: int | None) -> tuple[int, int]:
     return rank, world_size
 
 
-def _files(rows: FrameFile, root: Path) -> tuple[np.ndarray, tuple[Path, ...]]:
+def _files(rows: pl.DataFrame, root: Path) -> tuple[np.ndarray, tuple[Path, ...]]:
     """Number of the tar of each row, which neighbours in one tar share, and the tars."""
-    numbers, tars, last = [np.zeros(0, np.int32)], list[Path](), None
-    for part in rows.only(["tar"]).parts():
-        tar = part["tar"].fill_null("")
-        is_new = (tar != tar.shift(1, fill_value=last)).fill_null(True)
-        numbers.append(len(tars) - 1 + is_new.cum_sum().cast(pl.Int32).to_numpy())
-        tars += [root / name for name in tar.filter(is_new)]
-        last = tar[-1] if part.height else last
-    return np.concatenate(numbers), tuple(tars)
-
-
-def _digest(rows: FrameFile, files: np.ndarray) -> str:
-    """16 hex digits over ids, multiplicities and where files end."""
-
-    def parts() -> Iterator[pl.DataFrame]:
-        start = 0
-        for part in rows.only(["sample_id", "multiplicity"]).parts():
-            yield part.with_columns(file=pl.Series(files[start : start + part.height], dtype=pl.Int64))
-            start += part.height
-
-    return parts_sha256(parts, rows.height)[:16]
+    runs = rows["tar"].fill_null("").rle().struct
+    files = np.arange(len(lengths := runs.field("len")), dtype=np.int32)
+    return np.repeat(files, lengths.to_numpy()), tuple(root / name for name in runs.field("value"))
 
 
 def check_columns(columns: Sequence[str], subset: Subset) -> None:
     """Raise ValueError for none, for one that is not there, and for images of a pool that has captions only."""
-    known = [KEY, IMAGE, PIXELS, *(name for name in subset.columns if name != "multiplicity")]
+    known = [KEY, IMAGE, PIXELS, *(name for name in subset.rows.columns if name != "multiplicity")]
     unknown = [name for name in columns if name not in known]
     if unknown or not columns:
         raise ValueError(f"columns must be some of {', '.join(known)}; got {', '.join(unknown) or 'none'}")
-    if {IMAGE, PIXELS} & {*columns} and not _has_tars(subset.rows):
+    if {IMAGE, PIXELS} & {*columns} and subset.rows["tar"].null_count() == subset.rows.height > 0:
         raise ValueError("this pool has captions only: leave image and pixels out of columns")
-
-
-def _has_tars(rows: FrameFile) -> bool:
-    return not rows.height or any(part["tar"].count() for part in rows.only(["tar"]).parts())
 
 
 def _changed(sample: Sample, found: str) -> MissingSampleError:

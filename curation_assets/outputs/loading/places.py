@@ -20,6 +20,7 @@ from curation_assets.outputs.exports.subset import Subset
 from curation_assets.stores.atomic import replacing
 from curation_assets.stores.file_hash import FileState
 from curation_assets.stores.images import tar_index
+from curation_assets.stores.mapped_rows import slices
 from curation_assets.stores.parquet import UNREADABLE, is_whole, parquet_footer, read_parquet, write_sealed
 from curation_assets.stores.tar_members import places_in_bucket
 
@@ -27,11 +28,11 @@ _SCHEMA = {"source_row": pl.Int64, "offset": pl.Int64, "length": pl.Int64}
 
 
 def located(subset: Subset) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
-    """(rows with offset and length, samples whose image is not where it was: as `Subset.missing`, with their place
-    and a detail), part by part."""
+    """(rows with offset and length, samples whose image is not where it was: as `Subset.missing`, with a detail),
+    part by part."""
     ctx = subset.ctx
     with ctx.progress.task(f"{ctx.pool.name}: members of tars", subset.rows.height) as advance:
-        for part in subset.rows.parts():
+        for part in slices(subset.rows):
             yield _located(_with_places(ctx, part))
             advance(part.height)
 
@@ -52,7 +53,7 @@ def _located(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     lost = marked.filter(pl.col("reason").is_not_null())
     return (
         marked.filter(pl.col("reason").is_null()).drop("reason", "detail"),
-        lost.select("shard", "source_row", "sample_id", "multiplicity", "reason", "detail"),
+        lost.select("sample_id", "multiplicity", "reason", "detail"),
     )
 
 
