@@ -23,7 +23,6 @@ from curation_assets.stores.atomic import make_folder, move_into_place, remove_p
 from curation_assets.stores.content_hash import config_sha256, frame_sha256
 from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.file_hash import FileState
-from curation_assets.stores.frame_file import in_batches
 from curation_assets.stores.parquet import UNREADABLE, parquet_schema, path_sql, read_parquet, table_sql
 from curation_assets.stores.pool_queries import bounded
 from curation_assets.stores.samples import are_usable, without_denied
@@ -210,7 +209,7 @@ def _write_parts(
             yield part.with_columns(is_usable=are_usable())
 
     paths: list[Path] = []
-    for part in in_batches(identified(), shard_size):
+    for part in _in_batches(identified(), shard_size):
         if part.height:
             paths.append(draft / f"{shard_key(pool, len(paths))}.parquet")
             part.write_parquet(paths[-1], compression="lz4")
@@ -263,3 +262,16 @@ def _with_ids(rows: pl.DataFrame, first: int) -> pl.DataFrame:
         made = [sample_id_of(url, caption) for url, caption in others.select("url", "caption").iter_rows()]
     ids = rows["uid"].scatter((~has_own).arg_true(), made) if made else rows["uid"]
     return numbered.drop("uid").with_columns(ids.alias("sample_id"))
+
+
+def _in_batches(parts: Iterable[pl.DataFrame], size: int) -> Iterator[pl.DataFrame]:
+    """The rows of `parts`, `size` at a time and at last what is left; where there are none, one frame without rows."""
+    ready: pl.DataFrame | None = None
+    has_rows = False
+    for part in parts:
+        ready = part if ready is None else pl.concat([ready, part])
+        while ready.height >= size:
+            yield ready[:size].rechunk()
+            ready, has_rows = ready[size:], True
+    if ready is not None and (ready.height or not has_rows):
+        yield ready.rechunk()

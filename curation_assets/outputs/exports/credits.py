@@ -53,14 +53,13 @@ def _as_json(signals: pl.Expr) -> pl.Expr:
     return pl.when(signals.list.len() > 0).then(text).alias("rights_signals")
 
 
-def credited(rows: pl.DataFrame) -> pl.DataFrame:
-    """Rows of which creator, licence or page is known, with their ids and these columns."""
+def write_credits(parts: Iterable[pl.DataFrame], path: Path) -> int:
+    """Write a line per row of which creator, licence or page is known, in their order. Returns how many."""
+    heading = pl.DataFrame(schema={"sample_id": pl.String})
+    return write_text_parts(map(_credited, itertools.chain([heading], parts)), path, ".csv")
+
+
+def _credited(rows: pl.DataFrame) -> pl.DataFrame:
     absent = [pl.lit(None, pl.String).alias(name) for name in _CREDITED if name not in rows.columns]
     table = rows.with_columns(absent).select("sample_id", *_CREDITED)
     return table.filter(pl.any_horizontal(pl.col("creator", "licence", "licence_url", "source_url").is_not_null()))
-
-
-def write_credits(parts: Iterable[pl.DataFrame], path: Path) -> int:
-    """Write a line per row of `credited`, in their order, from parts of them. Returns how many."""
-    heading = credited(pl.DataFrame(schema={"sample_id": pl.String}))
-    return write_text_parts(itertools.chain([heading], parts), path, ".csv")

@@ -5,7 +5,6 @@ Megatron-Energon in its own layout. No image is copied.
 import json
 import sqlite3
 import struct
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from curation_assets.outputs.exports.subset import Subset
 from curation_assets.outputs.loading.places import located
 from curation_assets.stores.atomic import write_text_atomically
 from curation_assets.stores.documents import save_json
-from curation_assets.stores.mapped_rows import mapped_rows, slices
+from curation_assets.stores.mapped_rows import slices
 from curation_assets.stores.objects import object_home
 from curation_assets.stores.parquet import write_as_frame
 
@@ -58,7 +57,7 @@ def export_index(subset: Subset, out: Path) -> Path:
     Samples whose image is missing or has another size are in missing.tsv. Raises ValueError as `exporting`.
     """
     with exporting(subset, out, "index") as export:
-        rows = mapped_rows(_indexed(export))
+        rows = _indexed(export)
         schema, count = _entries(rows.clear()).schema, export.counts[1]
         write_as_frame(export.folder / INDEX, map(_entries, slices(rows)), schema, count)
         export.samples_of[INDEX] = count
@@ -67,20 +66,20 @@ def export_index(subset: Subset, out: Path) -> Path:
     return Path(out) / INDEX
 
 
-def _indexed(export: Export) -> Iterator[pl.DataFrame]:
-    """Rows as the index has them, with their multiplicity, part by part; those without a place are lost."""
-    for rows, lost in located(export.subset):
-        export.lose(lost)
-        paths = {tar: _address(export.subset.ctx.store.root / tar) for tar in rows["tar"].unique(maintain_order=True)}
-        yield rows.select(
-            "sample_id",
-            "multiplicity",
-            pl.col("tar").replace(paths),
-            "member",
-            pl.col("member").str.extract(r"\.([^./]+)$").str.to_lowercase().alias("extension"),
-            *("offset", "length", pl.col("image_sha256").alias("sha256"), "width", "height"),
-            pl.col("caption").fill_null(""),
-        )
+def _indexed(export: Export) -> pl.DataFrame:
+    """Rows as the index has them, with their multiplicity; those without a place are lost."""
+    rows, lost = located(export.subset)
+    export.lose(lost)
+    paths = {tar: _address(export.subset.ctx.store.root / tar) for tar in rows["tar"].unique()}
+    return rows.select(
+        "sample_id",
+        "multiplicity",
+        pl.col("tar").replace(paths),
+        "member",
+        pl.col("member").str.extract(r"\.([^./]+)$").str.to_lowercase().alias("extension"),
+        *("offset", "length", pl.col("image_sha256").alias("sha256"), "width", "height"),
+        pl.col("caption").fill_null(""),
+    )
 
 
 def _entries(rows: pl.DataFrame) -> pl.DataFrame:

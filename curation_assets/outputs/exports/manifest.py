@@ -12,7 +12,7 @@ import polars as pl
 from curation_assets.audit.ledger import subset_of
 from curation_assets.core.plain_json import plain
 from curation_assets.core.version import __version__
-from curation_assets.outputs.exports.credits import CREDITS, credited, write_credits
+from curation_assets.outputs.exports.credits import CREDITS, write_credits
 from curation_assets.outputs.exports.subset import (
     MISSING_SCHEMA,
     NOTHING_MISSING,
@@ -144,7 +144,7 @@ def exporting(subset: Subset, out: Path, kind: str) -> Iterator[Export]:
             write_as_frame(folder / OWN_IDS, own_ids, schema, samples)
         if missing.height:
             write_text_table(missing, folder / MISSING)
-        lines = write_credits(map(credited, export.written()), folder / CREDITS)
+        lines = write_credits(export.written(), folder / CREDITS)
         manifest = _manifest(export, samples, missing, entries) | {"credited": lines}
         save_json(folder / MANIFEST, plain(manifest))
         if is_of_pool:

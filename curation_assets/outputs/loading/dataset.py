@@ -24,7 +24,6 @@ from curation_assets.outputs.loading.spans import Members
 from curation_assets.stores.content_hash import frame_sha256
 from curation_assets.stores.denylist import TAKEDOWN, current_denylist
 from curation_assets.stores.images import ImageLimits, decode_image, for_training, scored_image
-from curation_assets.stores.mapped_rows import mapped_rows
 from curation_assets.stores.objects import object_home, open_home
 
 IMAGE, PIXELS, KEY = "image", "pixels", "key"
@@ -86,14 +85,11 @@ class SubsetSamples(Dataset[Any]):
     def __init__(self, subset: Subset, reading: Reading) -> None:
         check_columns(reading.columns, subset)
         self.name, self._process, self._reading = subset.name, os.getpid(), reading
-        self._root, lost = subset.ctx.store.root, [subset.missing.with_columns(detail=pl.lit(None, pl.String))]
-
-        def found() -> Iterator[pl.DataFrame]:
-            for part, unlocated in located(subset):
-                lost.append(unlocated)
-                yield part
-
-        rows, missing = mapped_rows(found()) if reading.with_image else subset.rows, pl.concat(lost)
+        self._root, rows = subset.ctx.store.root, subset.rows
+        missing = subset.missing.with_columns(detail=pl.lit(None, pl.String))
+        if reading.with_image:
+            rows, lost = located(subset)
+            missing = pl.concat([missing, lost])
         self.missing = missing_counts(missing)  # reason → samples that are left out
         errors = missing.height - self.missing.get(f"dropped:{TAKEDOWN}", 0)
         if errors and reading.missing == "error":

@@ -20,21 +20,27 @@ from curation_assets.outputs.exports.subset import Subset
 from curation_assets.stores.atomic import replacing
 from curation_assets.stores.file_hash import FileState
 from curation_assets.stores.images import tar_index
-from curation_assets.stores.mapped_rows import slices
+from curation_assets.stores.mapped_rows import mapped_rows, slices
 from curation_assets.stores.parquet import UNREADABLE, is_whole, parquet_footer, read_parquet, write_sealed
 from curation_assets.stores.tar_members import places_in_bucket
 
 _SCHEMA = {"source_row": pl.Int64, "offset": pl.Int64, "length": pl.Int64}
 
 
-def located(subset: Subset) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
-    """(rows with offset and length, samples whose image is not where it was: as `Subset.missing`, with a detail),
-    part by part."""
-    ctx = subset.ctx
-    with ctx.progress.task(f"{ctx.pool.name}: members of tars", subset.rows.height) as advance:
-        for part in slices(subset.rows):
-            yield _located(_with_places(ctx, part))
-            advance(part.height)
+def located(subset: Subset) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Rows of the subset with offset and length, and samples whose image is not where it was: as `Subset.missing`, with
+    a detail."""
+    ctx, lost = subset.ctx, list[pl.DataFrame]()
+
+    def found() -> Iterator[pl.DataFrame]:
+        with ctx.progress.task(f"{ctx.pool.name}: members of tars", subset.rows.height) as advance:
+            for part in slices(subset.rows):
+                rows, unlocated = _located(_with_places(ctx, part))
+                lost.append(unlocated)
+                yield rows
+                advance(part.height)
+
+    return mapped_rows(found()), pl.concat(lost)
 
 
 def _located(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:

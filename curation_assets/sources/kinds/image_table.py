@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, astuple
+from itertools import starmap
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -120,7 +121,7 @@ class ImageTable(TableSource):
 
         def rows() -> Named:
             if columns.image is None:
-                return Named(_rows_beside(source), [], {})
+                return Named([_rows_beside(source)], [], {})
             return _rows_of_tables(folder, tables, columns, text, numbers, carried, is_folder=source.is_dir())
 
         return stamped_split(home, base, folder, rows, pool.name, pool.shard_size, denylist)
@@ -146,7 +147,6 @@ class ImageTable(TableSource):
 
 
 SOURCE = ImageTable()
-PART_ROWS = 1 << 14  # of a folder without a table, read at once
 
 
 def _where_tables_lie(source: Path) -> Path:
@@ -271,15 +271,14 @@ def _beside(source: Path) -> list[list[str | int]]:
     return [[name, *astuple(FileState.of(source / name))] for name in names if (source / name).is_file()]
 
 
-def _rows_beside(source: Path) -> Iterator[pl.DataFrame]:
+def _rows_beside(source: Path) -> pl.DataFrame:
     """One row per image or text of one name: as in tars, an image without text is a row (missing_txt), and a text
     without image (missing_image)."""
-    pairs = pairs_in(source)
-    for start in range(0, len(pairs), PART_ROWS):
-        rows = []
-        for image, text in pairs[start : start + PART_ROWS]:
-            caption, text_reason = caption_in(source, text)
-            row = _file_row(source, image or None, [])
-            reason = row.pop("image_reason") or text_reason
-            rows.append({"caption": caption, "url": None, "uid": None, **row, "source_reason": reason})
-        yield pl.DataFrame(rows, schema=_SCHEMA, orient="row")
+
+    def row_of(image: str, text: str) -> dict[str, str | int | None]:
+        caption, text_reason = caption_in(source, text)
+        row = _file_row(source, image or None, [])
+        reason = row.pop("image_reason") or text_reason
+        return {"caption": caption, "url": None, "uid": None, **row, "source_reason": reason}
+
+    return pl.DataFrame(starmap(row_of, pairs_in(source)), schema=_SCHEMA, orient="row")
