@@ -33,7 +33,7 @@ def materialise_table(
 
 
 def _materialise_once(ctx: PoolContext, table: Table, shard: str | None, tables: Mapping[str, Table]) -> Materialised:
-    made_from = _made_from(ctx, table, shard, tables)
+    made_from, facts = _made_from(ctx, table, shard, tables), _facts(ctx, table, shard)
     if table.is_frozen:
         _keep_fit(ctx, table, made_from, tables)
     compute = table.compute
@@ -47,7 +47,7 @@ def _materialise_once(ctx: PoolContext, table: Table, shard: str | None, tables:
         lambda: compute(ctx, shard),
         partition=shard,
         run_id=ctx.run_id,
-        facts=table.facts(ctx) if table.facts else None,
+        facts=facts,
         changes=table.changes,
         **made_from,
     )
@@ -91,6 +91,13 @@ def _made_from(ctx: PoolContext, table: Table, shard: str | None, tables: Mappin
     }
 
 
+def _facts(ctx: PoolContext, table: Table, shard: str | None) -> dict[str, Any]:
+    """What a manifest states beside (Manifest.facts); of a frozen fit its own settings, apart from what is behind it."""
+    if table.is_frozen and table.config is not None:
+        return {"settings": config_sha256(config_of(ctx, table, shard))}
+    return dict(table.facts(ctx)) if table.facts else {}
+
+
 def config_of(ctx: PoolContext, table: Table, shard: str | None) -> dict[str, Any]:
     """Settings that decide a table's content, as its manifest hashes them."""
     return {
@@ -104,8 +111,10 @@ def _keep_fit(ctx: PoolContext, table: Table, made_from: Mapping[str, Any], tabl
     """Store a frozen fit as made by today's code where only what is behind it is other code, and every value that it
     was fitted on is as it was when it was last applied: a fit moves only where its values did.
     """
-    fit = ctx.store.manifest(table.name)
-    if fit is None or table.config is not None or ctx.store.is_fresh(table.name, **made_from):
+    fit, facts = ctx.store.manifest(table.name), _facts(ctx, table, None)
+    if fit is None or ctx.store.is_fresh(table.name, **made_from):
+        return
+    if table.config is not None and dict(fit.facts) != facts:  # other settings, or those of a version before 0.4
         return
     own = (fit.code_version, tuple(map(dict, fit.models)))
     if own != (made_from["code_version"], model_records(made_from["models"])):
@@ -128,6 +137,7 @@ def _keep_fit(ctx: PoolContext, table: Table, made_from: Mapping[str, Any], tabl
         models=made_from["models"],
         config=made_from["config"],
         run_id=ctx.run_id,
+        facts=facts,
     )
 
 

@@ -40,6 +40,7 @@ from curation_assets.flow.freshness import is_up_to_date, materialise_table
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.holder import all_holders
 from curation_assets.flow.run_table import run_with_upstream
+from curation_assets.numeric.identity import sample_id_of
 from curation_assets.operations import takedown as takedown_module
 from curation_assets.operations.releases import create_release, verify_release
 from curation_assets.operations.takedown import begin_takedown, finish_takedown, pending_path
@@ -929,3 +930,36 @@ def test_denied_rows_are_exactly_those_listed(
     add_to_denylist(home, [("uid", one) for one in sorted(bad)])
     frame = pl.DataFrame({"sample_id": ids}, schema={"sample_id": pl.String})
     assert Denylist.load(home).denied(frame).to_list() == [one in bad for one in ids]
+
+
+SIGNALS_OF_WEB = {"clip_score": 3, "descriptive": 5}
+
+
+def test_a_fit_with_settings_stays_when_given_values_lose_a_row(tmp_path: Path) -> None:
+    """The purge rewrites the file of given signals; what was fitted on the other rows' values does not move."""
+    urls = [f"http://host.example/{number}.jpg" for number in range(8)]
+    captions = [f"picture {number} of a shelf" for number in range(8)]
+    rows = [(f"{number:04d}", urls[number], captions[number], jpeg(number)) for number in range(8)]
+    write_tar(tmp_path / "tars" / "000000.tar", rows[:4])
+    write_tar(tmp_path / "tars" / "000001.tar", rows[4:])
+    given = tmp_path / "given.parquet"
+    values = {name: [number * step % 7 / 7 for number in range(8)] for name, step in SIGNALS_OF_WEB.items()}
+    ids = [sample_id_of(url, caption) for url, caption in zip(urls, captions, strict=True)]
+    pl.DataFrame({"sample_id": ids, **values}).write_parquet(given)
+    settings = load_settings(tmp_path, "embedded")
+    options = {
+        "distil": False, "downstream": False, "policies": ["web"], "image_domain": "other",
+        "given_signals": {name: f"{given}:{name}" for name in values},
+    }  # fmt: skip
+    add_pool(settings, "own", tmp_path / "tars", options=options)
+    ctx = PoolContext.open(settings, "own")
+    run_with_upstream(ctx, "fused/web")
+    is_other = pl.col("sample_id") != ids[5]
+    before, fit = ctx.store.scan("fused/web").filter(is_other).collect(), ctx.store.read("fused/web_fit")
+    add_to_denylist(tmp_path, [("url", urls[5])])
+    begun = begin_takedown(ctx, tables_of(ctx), with_sources=True)
+    assert begun is not None
+    run_with_upstream(ctx, "fused/web")
+    assert ctx.store.read("fused/web_fit").equals(fit)
+    assert ctx.store.scan("fused/web").filter(is_other).collect().equals(before)
+    assert pl.read_parquet(given).height == 7
