@@ -69,7 +69,9 @@ def compare_with_file(
     several = _in_several_rows(store)
     counts, reasons, repeated = np.zeros(5, dtype=np.int64), list[pl.DataFrame](), list[pl.DataFrame]()
     for group in pool.groups():
-        rows = side.read(group).select("sample_id", "verdict", "reason", is_judged=pl.col("decided_by").is_not_null())
+        rows = side.read(group, ("sample_id", "decided_by", "verdict", "reason")).with_columns(
+            is_judged=pl.col("decided_by").is_not_null()
+        )
         is_repeated = rows["sample_id"].is_in(several)
         repeated.append(rows.filter(is_repeated))
         counts += _counted(rows.filter(~is_repeated), listed, reasons)

@@ -124,10 +124,11 @@ class WholeDifference(Difference):
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two policies, and its verdicts: shards → those of their rows, in the order of raw/samples."""
+    """One of the two policies, and its verdicts: (shards, columns) → those of their rows, in the order of
+    raw/samples."""
 
     policy: Policy
-    read: Callable[[Sequence[str]], pl.DataFrame]
+    read: Callable[[Sequence[str], Sequence[str]], pl.DataFrame]
     origin: str = FITTED
 
 
@@ -145,13 +146,17 @@ class Comparison:
     def verdicts(self) -> Difference:
         """Overlap, transitions and nearest dropped samples. Raises LedgerError for ledgers of different rows."""
         counts, judged = np.zeros((3, 3), dtype=np.int64), np.zeros(2, dtype=np.int64)
-        near: list[pl.DataFrame | None] = [None, None]
-        for sides in self._parts():
+        candidates = [_no_candidates(), _no_candidates()]
+        for sides in self._parts(("shard", "decided_by", "value", "verdict", "reason")):
             codes = [_codes(one) for one in sides]
             counts += np.bincount(codes[0] * 3 + codes[1], minlength=9).reshape(3, 3)
             judged += [int(one["decided_by"].is_not_null().sum()) for one in sides]
-            for at, (side, mine, other) in enumerate(zip((self.left, self.right), sides, sides[::-1], strict=True)):
-                near[at] = _nearest(side.policy, near[at], mine, other, self.nearest)
+            for at, side in enumerate((self.left, self.right)):
+                candidates[at] = _with_candidates(side.policy, candidates[at], sides[at], self.nearest)
+        near = [
+            self._nearest_of(self.left, self.right, candidates[0]),
+            self._nearest_of(self.right, self.left, candidates[1]),
+        ]
         kept = counts[0].sum(), counts[:, 0].sum(), counts[0, 0]
         return Difference(
             self.left.policy,
@@ -172,29 +177,53 @@ class Comparison:
             leave_one_out=pl.concat(leave_one_out(self.pool, side.policy, self._kept(side)) for side in different),
         )
 
-    def _parts(self) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
+    def _parts(self, columns: Sequence[str]) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
         """Verdicts of both, of some shards after the others."""
         for group in self.pool.groups():
-            left, right = self.left.read(group), self.right.read(group)
+            both = self._made_from(self.left, group), self._made_from(self.right, group)
+            if None not in (*both[0], *both[1]) and both[0] == both[1]:
+                yield self.left.read(group, columns), self.right.read(group, columns)
+                continue
+            read = (*IDENTITY, *(name for name in columns if name not in IDENTITY))
+            left, right = self.left.read(group, read), self.right.read(group, read)
             if not left.select(IDENTITY).equals(right.select(IDENTITY)):
                 raise LedgerError(
                     f"{self.left.policy.name} and {self.right.policy.name} record different rows; run the pool again "
                     "so that both are of one pool"
                 )
-            yield left, right
+            yield left.select(columns), right.select(columns)
+
+    def _made_from(self, side: Side, shards: Sequence[str]) -> list[str | None]:
+        """Content of raw/samples that the verdicts of each shard were made from; None for verdicts judged now."""
+        table = f"filtered/{side.policy.name}"
+        manifests = [self.store.manifest(table, shard) if side.origin == RECORDED else None for shard in shards]
+        contents = [
+            {} if one is None else {read.asset: read.content_sha256 for read in one.inputs} for one in manifests
+        ]
+        return [content.get(SAMPLES) for content in contents]
+
+    def _nearest_of(self, side: Side, other: Side, candidates: pl.DataFrame) -> pl.DataFrame:
+        """The dropped samples of a side that are nearest to its last cut, read of the shards that hold `candidates`."""
+        shards, found = set(candidates["shard"]), None
+        for group in self.pool.groups():
+            chosen = [shard for shard in group if shard in shards]
+            if chosen or found is None:
+                mine, verdicts = side.read(chosen or group[:1], _COLUMNS), other.read(chosen or group[:1], ("verdict",))
+                found = _nearest(side.policy, found, mine, verdicts, self.nearest)
+        assert found is not None, "a pool has shards"
+        return found
 
     def _marks(self) -> Iterator[np.ndarray]:
         """Part after part, who kept each row."""
-        for rows, sides in zip(self.pool.parts(), self._parts(), strict=True):
+        for rows, sides in zip(self.pool.parts(), self._parts(("verdict",)), strict=True):
             kept = [(one["verdict"] == "kept").to_numpy() for one in sides]
             yield marks_of((rows["status"] == "kept").to_numpy(), *kept)
 
     def _kept(self, side: Side) -> Callable[[], Iterator[pl.Series]]:
-        return lambda: (side.read(group)["verdict"] == "kept" for group in self.pool.groups())
+        return lambda: (side.read(group, ("verdict",))["verdict"] == "kept" for group in self.pool.groups())
 
-    def _with_texts(self, side: Side, rows: pl.DataFrame | None) -> pl.DataFrame:
+    def _with_texts(self, side: Side, rows: pl.DataFrame) -> pl.DataFrame:
         """The nearest dropped samples of a side, with their texts."""
-        assert rows is not None, side
         texts = []
         for shard, source_row in rows.select("shard", "source_row").iter_rows():
             sample = self.store.read(SAMPLES, shard, ["source_row", "caption", "url"])
@@ -292,8 +321,8 @@ def judged_side(pool: Pool, policy: Policy, cut: PolicyCut | None = None) -> Sid
     wanted = Wanted.of(policy)
     fitted = fit_cut(policy, pool.held(Wanted.of(policy, with_reasons=False))) if cut is None else cut
 
-    def read(shards: Sequence[str]) -> pl.DataFrame:
-        return judge(policy, remaining(policy, read_rows(pool.store, shards, wanted)), fitted).select(_COLUMNS)
+    def read(shards: Sequence[str], columns: Sequence[str]) -> pl.DataFrame:
+        return judge(policy, remaining(policy, read_rows(pool.store, shards, wanted)), fitted).select(columns)
 
     return Side(policy, read, FITTED if cut is None else FROZEN)
 
@@ -301,9 +330,11 @@ def judged_side(pool: Pool, policy: Policy, cut: PolicyCut | None = None) -> Sid
 def recorded_side(store: ShardStore, ledger: Ledger) -> Side:
     """A policy as its ledger in the pool has it."""
     table = f"filtered/{ledger.policy.name}"
-    return Side(
-        ledger.policy, lambda shards: store.scan(table, list(shards)).select(_COLUMNS).collect(), origin=RECORDED
-    )
+
+    def read(shards: Sequence[str], columns: Sequence[str]) -> pl.DataFrame:
+        return store.scan(table, list(shards)).select(columns).collect()
+
+    return Side(ledger.policy, read, RECORDED)
 
 
 def _codes(verdicts: pl.DataFrame) -> np.ndarray:
@@ -311,12 +342,36 @@ def _codes(verdicts: pl.DataFrame) -> np.ndarray:
     return verdicts["verdict"].cast(pl.Enum(STATES)).to_physical().cast(pl.Int64).to_numpy()
 
 
+def _no_candidates() -> pl.DataFrame:
+    return pl.DataFrame(schema={"shard": pl.String, "value": pl.Float64, "rows": pl.UInt32})
+
+
+def _with_candidates(policy: Policy, known: pl.DataFrame, rows: pl.DataFrame, count: int) -> pl.DataFrame:
+    """Shards and values of rows that may be among the `count` nearest dropped ones, of those known and of a part."""
+    is_lower_better = lower_is_better(policy.rank_by)
+    near, value = rows.filter(pl.col("verdict") == "dropped", pl.col("value").is_not_null()), pl.col("value")
+    if known["rows"].sum() >= count:
+        worst = known["value"][-1]
+        near = near.filter(value <= worst if is_lower_better else value >= worst)
+    near = near.filter(_was_dropped_last(policy)).group_by(pl.col("shard").cast(pl.String), value).len("rows")
+    both = pl.concat([known, near]).sort("value", descending=not is_lower_better)
+    before = both["rows"].cum_sum() - both["rows"]
+    if both.height and before[-1] >= count:
+        worst = both["value"][int((before < count).sum()) - 1]  # those that share it may come before it by their id
+        both = both.filter(value <= worst if is_lower_better else value >= worst)
+    return both
+
+
+def _was_dropped_last(policy: Policy) -> pl.Expr:
+    """Whether the policy's last cut dropped a row: a prefilter's reasons are others."""
+    return reason_kind(pl.col("reason")) == f"below_cut:{policy.rank_by}"
+
+
 def _nearest(
     policy: Policy, known: pl.DataFrame | None, mine: pl.DataFrame, other: pl.DataFrame, count: int
 ) -> pl.DataFrame:
     """The `count` rows that the policy's last cut dropped by the smallest margin, of those known and of a part."""
-    is_near = reason_kind(pl.col("reason")) == f"below_cut:{policy.rank_by}"  # a prefilter's reasons are others
-    rows = mine.with_columns(other["verdict"].alias("other_verdict")).filter(is_near)
+    rows = mine.with_columns(other["verdict"].alias("other_verdict")).filter(_was_dropped_last(policy))
     both = rows if known is None else pl.concat([known, rows])
     return both.sort("value", "sample_id", descending=[not lower_is_better(policy.rank_by), False]).head(count)
 

@@ -92,7 +92,7 @@ def _made_from(ctx: PoolContext, table: Table, shard: str | None, tables: Mappin
 
 
 def _facts(ctx: PoolContext, table: Table, shard: str | None) -> dict[str, Any]:
-    """What a manifest states beside (Manifest.facts); of a frozen fit its own settings, apart from what is behind it."""
+    """What a manifest states beside (Manifest.facts); of a frozen fit its settings, apart from what is behind it."""
     if table.is_frozen and table.config is not None:
         return {"settings": config_sha256(config_of(ctx, table, shard))}
     return dict(table.facts(ctx)) if table.facts else {}

@@ -368,6 +368,6 @@ def _flips(ctx: PoolContext, table: str, policy: Policy) -> int:
         if judged:
             columns = [*ROW_KEY, "verdict"]
             before = ctx.store.scan(table, judged).select(columns).collect()
-            both = side.read(judged).select(columns).join(before, on=ROW_KEY, suffix="_before")
+            both = side.read(judged, columns).join(before, on=ROW_KEY, suffix="_before")
             flips += int((both["verdict"] != both["verdict_before"]).sum())
     return flips
