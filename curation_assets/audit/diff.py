@@ -348,11 +348,12 @@ def _no_candidates() -> pl.DataFrame:
 
 def _with_candidates(policy: Policy, known: pl.DataFrame, rows: pl.DataFrame, count: int) -> pl.DataFrame:
     """Shards and values of rows that may be among the `count` nearest dropped ones, of those known and of a part."""
-    is_lower_better = lower_is_better(policy.rank_by)
-    near, value = rows.filter(pl.col("verdict") == "dropped", pl.col("value").is_not_null()), pl.col("value")
+    is_lower_better, value = lower_is_better(policy.rank_by), pl.col("value")
+    may_be = (pl.col("verdict") == "dropped") & value.is_not_null()
     if known["rows"].sum() >= count:
         worst = known["value"][-1]
-        near = near.filter(value <= worst if is_lower_better else value >= worst)
+        may_be &= value <= worst if is_lower_better else value >= worst
+    near = rows.filter(may_be)
     near = near.filter(_was_dropped_last(policy)).group_by(pl.col("shard").cast(pl.String), value).len("rows")
     both = pl.concat([known, near]).sort("value", descending=not is_lower_better)
     before = both["rows"].cum_sum() - both["rows"]
