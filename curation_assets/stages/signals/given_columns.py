@@ -21,6 +21,7 @@ from curation_assets.scoring.upstream import upstream_reason
 from curation_assets.sources.text_columns import number
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.parquet import scan_parquet
+from curation_assets.stores.text_format import table_suffix
 from curation_assets.stores.text_tables import read_table
 
 ID_COLUMNS = ("sample_id", "uid")
@@ -116,6 +117,9 @@ def _typed(path: Path, column: str, rows: pl.DataFrame, is_number: bool) -> pl.D
     if is_number:
         return rows.with_columns(number(path, rows, column).alias(column))
     dtype: Any = DERIVED_COLUMNS[column].dtype
+    if table_suffix(path) == ".jsonl" and rows.schema[column] == pl.String:  # an object is read as its JSON
+        if rows[column].str.contains(r'^\{"').any():
+            raise ValueError(f"{path}: {column} must be {dtype}, got objects")
     try:
         return rows.with_columns(pl.col(column).cast(dtype))
     except pl.exceptions.PolarsError as error:
