@@ -108,6 +108,9 @@ def _read_rows(path: Path, column: str, samples: pl.DataFrame, is_number: bool) 
             f"{path}: expected {column} and sample_id (or uid, or {' and '.join(sorted(identifying))}), "
             f"got {table.columns}"
         )
+    is_text = table_suffix(path) == ".jsonl" and table.schema[column] == pl.String
+    if is_text and table[column].str.contains(r'^\{"').any():  # an object is read as its JSON
+        raise ValueError(f"{path}: {column} must be List(String) or numbers, got objects")
     if "caption" not in table.columns:
         table = table.with_columns(pl.lit(None, pl.String).alias("caption"))
     return _typed(path, column, as_samples(table).filter(pl.col("sample_id").is_in(ids)), is_number)
@@ -117,9 +120,6 @@ def _typed(path: Path, column: str, rows: pl.DataFrame, is_number: bool) -> pl.D
     if is_number:
         return rows.with_columns(number(path, rows, column).alias(column))
     dtype: Any = DERIVED_COLUMNS[column].dtype
-    if table_suffix(path) == ".jsonl" and rows.schema[column] == pl.String:  # an object is read as its JSON
-        if rows[column].str.contains(r'^\{"').any():
-            raise ValueError(f"{path}: {column} must be {dtype}, got objects")
     try:
         return rows.with_columns(pl.col(column).cast(dtype))
     except pl.exceptions.PolarsError as error:
