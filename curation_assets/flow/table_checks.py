@@ -92,7 +92,7 @@ def _is_copy(data: bytes, text: str) -> bool:
         theirs, ours = json.loads(data), json.loads(text)
     except ValueError:
         return False
-    optional = {"facts", "before"}  # of verdict tables
+    optional = {"facts", "before"}  # of verdict tables and fits
     is_manifest = isinstance(theirs, dict) and set(theirs) ^ set(ours) <= optional
     return is_manifest and sum(value != ours.get(name) for name, value in theirs.items()) > 1
 
