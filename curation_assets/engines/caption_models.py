@@ -144,13 +144,17 @@ class LoadedCaptionModel:
 
 
 @dataclass(eq=False, repr=False)
-class SamplingCaptioner:
-    """Several captions per image, sampled."""
+class _Captioner:
+    """A caption model with the settings of its role, such as min_new_tokens."""
 
     identity: ModelIdentity
     loaded: LoadedCaptionModel
     settings: Mapping[str, Any]
-    batch_size: int
+    batch_size: int  # images
+
+
+class SamplingCaptioner(_Captioner):
+    """Several captions per image, sampled."""
 
     def sample_captions(self, images: Sequence[Image.Image], seeds: Sequence[int], count: int) -> list[list[str]]:
         """Nucleus sampling (SIEVE §3; formulas.md §2.2): N lists of `count` captions.
@@ -195,14 +199,8 @@ class SamplingCaptioner:
         )
 
 
-@dataclass(eq=False, repr=False)
-class BeamSearchCaptioner:
+class BeamSearchCaptioner(_Captioner):
     """All beams of each image."""
-
-    identity: ModelIdentity
-    loaded: LoadedCaptionModel
-    settings: Mapping[str, Any]
-    batch_size: int
 
     def beam_captions(self, images: Sequence[Image.Image], beams: int) -> list[list[str]]:
         """Beam search, all beams, best first (ICC §4.1; formulas.md §1.3): N lists of `beams` captions.

@@ -223,7 +223,8 @@ def policies_of(ctx: PoolContext) -> list[Policy]:
         of_home = [home.sound[name] for name in requested if name in home.sound]
     else:
         run = {name: policy for name, policy in _applicable(ctx).items() if not _meaningless(ctx, policy)}
-        of_home = [policy for policy in home.sound.values() if not _waits_for(ctx, policy)]
+        waiting = _waiting(ctx, home.sound)
+        of_home = [policy for name, policy in home.sound.items() if not waiting[name]]
     asked_for = [*saved.values(), *((*run.values(), *of_home) if requested is not None else ())]
     for policy in asked_for:
         if why := why_not_run(ctx, policy.references):
@@ -244,11 +245,18 @@ def policies_of(ctx: PoolContext) -> list[Policy]:
     return chosen
 
 
-def _waits_for(ctx: PoolContext, policy: Policy) -> list[str]:
-    """What a policy of the home reads and the pool does not make."""
-    if policy.decontaminate and not FlowOptions.of(ctx).decontaminate:
-        return [CONTAMINATION]
-    return _not_made(ctx, policy.references, _signals_valued(ctx), fitted_recipes(ctx), sql_recipes(ctx))
+def _waiting(ctx: PoolContext, policies: Mapping[str, Policy]) -> dict[str, list[str]]:
+    """What each policy of the home reads and the pool does not make."""
+    if not policies:
+        return {}
+    valued, fitted, models = _signals_valued(ctx), fitted_recipes(ctx), sql_recipes(ctx)
+    decontaminates = bool(FlowOptions.of(ctx).decontaminate)
+    return {
+        name: [CONTAMINATION]
+        if policy.decontaminate and not decontaminates
+        else _not_made(ctx, policy.references, valued, fitted, models)
+        for name, policy in policies.items()
+    }
 
 
 def left_out(ctx: PoolContext) -> list[str]:
@@ -294,8 +302,8 @@ def _left_out_of_home(ctx: PoolContext) -> Iterator[str]:
     }
     for name, recipe in fitted.sound.items():
         waits[f"Recipe {name}"] = [] if name in run_fitted else _lacks(ctx, recipe, _signals_valued(ctx))
-    for name, policy in policies.sound.items() if FlowOptions.of(ctx).policies is None else ():
-        waits[f"Policy {name}"] = _waits_for(ctx, policy)
+    of_policies = _waiting(ctx, policies.sound) if FlowOptions.of(ctx).policies is None else {}
+    waits |= {f"Policy {name}": lacking for name, lacking in of_policies.items()}
     for what, lacking in waits.items():
         if lacking:
             yield f"{what} of the home waits: the pool does not make {', '.join(lacking)}"

@@ -35,7 +35,7 @@ def materialise_table(
 def _materialise_once(ctx: PoolContext, table: Table, shard: str | None, tables: Mapping[str, Table]) -> Materialised:
     made_from, facts = _made_from(ctx, table, shard, tables), _facts(ctx, table, shard)
     if table.is_frozen:
-        _keep_fit(ctx, table, made_from, tables)
+        _keep_fit(ctx, table, made_from, facts, tables)
     compute = table.compute
     if isinstance(compute, Folder):
         write = compute.write
@@ -107,14 +107,20 @@ def config_of(ctx: PoolContext, table: Table, shard: str | None) -> dict[str, An
     }
 
 
-def _keep_fit(ctx: PoolContext, table: Table, made_from: Mapping[str, Any], tables: Mapping[str, Table]) -> None:
+def _keep_fit(
+    ctx: PoolContext,
+    table: Table,
+    made_from: Mapping[str, Any],
+    facts: Mapping[str, Any],
+    tables: Mapping[str, Table],
+) -> None:
     """Store a frozen fit as made by today's code where only what is behind it is other code, and every value that it
     was fitted on is as it was when it was last applied: a fit moves only where its values did.
     """
-    fit, facts = ctx.store.manifest(table.name), _facts(ctx, table, None)
+    fit = ctx.store.manifest(table.name)
     if fit is None or ctx.store.is_fresh(table.name, **made_from):
         return
-    if table.config is not None and dict(fit.facts) != facts:  # other settings, or those of a version before 0.4
+    if table.config is not None and dict(fit.facts) != dict(facts):  # other settings, or those of a version before 0.4
         return
     own = (fit.code_version, tuple(map(dict, fit.models)))
     if own != (made_from["code_version"], model_records(made_from["models"])):

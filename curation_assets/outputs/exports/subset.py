@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from curation_assets.audit.ledger import Ledger, recorded_ledger, signal_column
@@ -438,7 +439,10 @@ def _spread(rows: pl.DataFrame, of: pl.Expr) -> dict[str, Any]:
     valued = mapped_rows(part.select(value) for part in slices(rows))
     if not valued.height:
         return {"count": 0}
-    parts = lambda: (part["value"].to_numpy() for part in slices(valued))  # noqa: E731
+
+    def parts() -> Iterator[np.ndarray]:
+        return (part["value"].to_numpy() for part in slices(valued))
+
     mean, quantiles = spread(parts, valued.height, QUANTILES)
     named = {f"p{round(q * 100)}": value for q, value in zip(QUANTILES, quantiles, strict=True)}
     return {"count": valued.height, "mean": mean, **named}

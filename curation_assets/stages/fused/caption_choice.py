@@ -50,9 +50,10 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         grain="shard",
         inputs=(SAMPLES, *(f"signals/{name}" for name in READ), CUT, *distilled),
         version="1",
-        description="One row per row of raw/samples: chosen_caption, caption_source (raw, or generated and its "
-        "number), and "
-        "quality, the score by which it was chosen: (1 − icc_weight) · cosine + icc_weight · ICC.",
+        description=(
+            "One row per row of raw/samples: chosen_caption, caption_source (raw, or generated and its number), and "
+            "quality, the score by which it was chosen: (1 − icc_weight) · cosine + icc_weight · ICC."
+        ),
         compute=lambda ctx, shard: _chosen(ctx, str(shard), settings, roles),
         needs=Needs(roles=roles, core=True),
         config=lambda ctx, shard: asdict(settings),

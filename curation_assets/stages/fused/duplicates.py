@@ -57,10 +57,11 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         grain="pool",
         inputs=(SAMPLES, *(f"signals/{name}" for name in settings.columns), *preferred),
         version="2",
-        description="One row per row of raw.samples: quality 1 where it is kept, 0 where another sample stands for "
-        "it: its "
-        "`representative`. kind: exact (same file), perceptual (pHash), pdq, copy (SSCD) or semantic (embedding). "
-        "Every sample is within the limit of its representative.",
+        description=(
+            "One row per row of raw.samples: quality 1 where it is kept, 0 where another sample stands for it: its "
+            "`representative`. kind: exact (same file), perceptual (pHash), pdq, copy (SSCD) or semantic "
+            "(embedding). Every sample is within the limit of its representative."
+        ),
         compute=lambda ctx, shard: _duplicates(ctx, settings),
         config=lambda ctx, shard: _config(settings),
         continues=SAMPLES,
