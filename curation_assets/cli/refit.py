@@ -76,7 +76,7 @@ def _show(report: dict[str, Any]) -> None:
     rows = []
     for record in report["policies"]:
         cuts = [record[side]["cuts"][-1]["threshold"] for side in ("cut_before", "cut_after")]
-        flipped = ", ".join(f"{f['before']} → {f['after']}: {f['rows']:,}" for f in record["flips"]) or "none"
+        flipped = ", ".join(f"{flip}: {count:,}" for flip, count in record["flips"].items()) or "none"
         thresholds = ("–" if cut is None else f"{number(cut):.6g}" for cut in cuts)
         rows.append((record["policy"], *thresholds, f"{record['kept_before']:,}", f"{record['kept_after']:,}", flipped))
     headings = ("policy", "threshold before", "after", "kept before", "after", "flips")

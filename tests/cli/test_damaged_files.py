@@ -66,7 +66,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "work/photos/canary/accepted.json": lambda home: read_accepted(_ctx(home).store),
     "work/photos/retry.json": lambda home: with_pending(_ctx(home), []),
     "work/photos/repair.json": lambda home: unfinished_repair(home / "work/photos"),
-    "work/photos/recuts/20260101T000000/before/refit.json": lambda home: unfinished(_ctx(home)),
+    "work/photos/recuts/0001/refit.json": lambda home: unfinished(_ctx(home)),
     "work/photos/blocked/raw/samples/pool.json": lambda home: _ctx(home).store.blocked("raw/samples"),
     "work/photos/downloads/photos-000000/refused.json": lambda home: read_refused(
         home / "work/photos/downloads/photos-000000"
