@@ -22,6 +22,7 @@ pytestmark = pytest.mark.skipif(power.why_not() is not None, reason=str(power.wh
 
 WRITES = """
 import sys
+import tempfile
 from pathlib import Path
 import polars as pl
 from curation_assets.stores.atomic import append_line, finish_swap, remove_path, swap_folder, write_text_atomically
@@ -42,6 +43,8 @@ def write(home, number):
     write_text_atomically(home / "deep" / "er" / "text", f"text {number}")
     write_text_atomically(home / f"old {number}", "")
     remove_path(home / f"old {number - 1}")
+    with tempfile.TemporaryFile(dir=home) as nameless:  # as the ids of a subset: no name, ever
+        nameless.write(b"nothing of it stays")
 
 write(Path(sys.argv[-1]), int(sys.argv[-2]))
 """

@@ -230,6 +230,9 @@ class Disk:
             if not inside:
                 table[result] = _Open(None, 0, False, path)
                 return
+            if "O_TMPFILE" in arguments:  # a file without a name, which no power cut leaves; `path` is its folder
+                table[result] = _Open(File(), 0, False, path)
+                return
             node = self.node(path)
             if node is None:
                 node = File()

@@ -40,6 +40,7 @@ from curation_assets.sources.download.download import DownloadSettings
 from curation_assets.stores.catalog import stored_tables
 from curation_assets.stores.denylist import add_to_denylist
 from curation_assets.stores.file_hash import file_sha256
+from curation_assets.stores.releases import read_release, release_folders
 from curation_assets.stores.shard_store import MANIFEST_FILE, ShardStore
 from tests.support.forking import Ended, ForkServer
 from tests.support.lineage_pools import jpeg, write_tar
@@ -265,6 +266,8 @@ def facts(home: str, pool: str) -> dict[str, Any]:
     for path in sorted((root / "index").glob("*.parquet")):
         frame = pl.read_parquet(path).drop("modified_ns", "seconds", "content", strict=False)
         same[f"rows of {path.name}"] = frame.write_json()
+    for folder in release_folders(Path(home), pool):
+        same[f"release {folder.name}"] = _release_facts(folder)
     same["files"] = files_of(Path(home))
     same["views"] = _views(settings.catalog)
     same["unfinished runs, held slots"] = _held(prepare_instance(settings))
@@ -311,6 +314,14 @@ def _table_facts(store: ShardStore, asset: str, key: str | None) -> dict[str, An
         copy = store.table_path(asset, key).with_name(MANIFEST_FILE)
         known[f"copy of the manifest of {asset} {key}"] = copy.is_file() and copy.read_text() == manifest.to_json()
     return known
+
+
+def _release_facts(folder: Path) -> list[Any]:
+    """What its reader verifies, and content that is no time."""
+    release = read_release(folder)
+    ids = [one["sha256"] for path, one in sorted(release.files.items()) if path.endswith((".npy", ".parquet"))]
+    withdrawn = release.withdrawn and (release.withdrawn.rows, release.withdrawn.kept, release.withdrawn.next)
+    return [verify_release(folder), release.counts, release.left_out, list(withdrawn or []), ids]
 
 
 def files_of(home: Path) -> list[str]:
