@@ -16,10 +16,9 @@ from curation_assets.selection.cut import PolicyCut
 from curation_assets.selection.judging import VERDICT_SCHEMA
 from curation_assets.selection.rows import UID
 from curation_assets.stores.columns import uid_texts
-from curation_assets.stores.parquet import parquet_footer, parquet_rows, parquet_schema, scan_parquet
+from curation_assets.stores.parquet import parquet_footer, parquet_parts, parquet_schema
 
 FOOTER_KEY = "curation_ledger"
-PART_ROWS = 1_000_000
 #: Columns that it has beside those of verdict tables and signals.
 _OF_ITS_OWN = (*UID, "rank", "policy_version", "version_id")
 #: What DuckDB reads of it in place of verdict tables. `{files}`: the file, as DuckDB reads it.
@@ -44,9 +43,8 @@ def old_ledger(path: Path) -> Ledger:
     def read(path: Path, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
         needed = {"sample_id": UID, "value": ("decided_by", *deciding.values())}
         stored = list(dict.fromkeys(one for name in columns for one in needed.get(name, (name,))))
-        for start in range(0, max(1, parquet_rows(path)), PART_ROWS):
-            part = scan_parquet(path).slice(start, PART_ROWS).select(stored).collect()
-            yield _as_verdicts(part, deciding).select(columns)
+        for part in parquet_parts(path):
+            yield _as_verdicts(part.select(stored).collect(), deciding).select(columns)
 
     return Ledger(policy, PolicyCut.from_dict(content["cut"]), content["profile"], (path,), columns, read)
 

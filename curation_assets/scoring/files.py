@@ -22,7 +22,14 @@ from curation_assets.stores.content_hash import config_sha256, frame_sha256
 from curation_assets.stores.damaged_tables import ROW_REASON, read_sound_rows
 from curation_assets.stores.file_hash import FileState, file_sha256
 from curation_assets.stores.images import ImageRejected, decode_image, printable, tar_index
-from curation_assets.stores.parquet import read_parquet, scan_parquet
+from curation_assets.stores.parquet import (
+    PART_ROWS,
+    parquet_parts,
+    parquet_rows,
+    parquet_schema,
+    read_parquet,
+    scan_parquet,
+)
 from curation_assets.stores.saved_rows import DEFAULT_SECONDS, SavedRows
 from curation_assets.stores.tar_samples import find_tars, members_by_key, text_of
 from curation_assets.stores.text_format import table_suffix
@@ -88,10 +95,6 @@ def score_file(
     return result
 
 
-#: Rows of a Parquet file that are scored at once: 40 MB of usual captions with their urls.
-PART_ROWS = 65_536
-
-
 def rows_in_parts(method: Method, source: Path, out: Path) -> int | None:
     """Rows of a file that `score_in_parts` takes: more than PART_ROWS, Parquet in and out, and no image is read.
     None for any other.
@@ -99,7 +102,7 @@ def rows_in_parts(method: Method, source: Path, out: Path) -> int | None:
     read = {"image", *DERIVED_COLUMNS, *NUMBER_COLUMNS} & set(method.columns)
     if read or Path(source).suffix != ".parquet" or Path(out).suffix != ".parquet" or not Path(source).is_file():
         return None
-    rows = int(scan_parquet(source).select(pl.len()).collect().item())
+    rows = parquet_rows(source)
     return rows if rows > PART_ROWS else None
 
 
@@ -122,24 +125,22 @@ def score_in_parts(
     when all are done. Raises as `score_file`.
     """
     check_new(out)
-    scan = scan_parquet(source)
-    names = scan.collect_schema().names()
+    names = list(parquet_schema(source))
     if "caption" not in names:
         raise ValueError(f"{source}: expected a column 'caption', got {names}; rename yours")
     new = _new_columns(method, names, source, details=details)
     made_from = [file_sha256(source), method.name, method.version, details, PART_ROWS, dict(made_by)]
     folder = unfinished_folder(out) / config_sha256({"made_from": made_from})[:32]
-    rows = int(scan.select(pl.len()).collect().item())
     parts = []
-    for start in range(0, rows, PART_ROWS):
-        part = folder / f"scored-{start:012d}.parquet"
+    for number, rows in enumerate(parquet_parts(source)):
+        part = folder / f"scored-{number:06d}.parquet"
         parts.append(part)
         if part.is_file():
             if progress is not None:
-                progress(min(PART_ROWS, rows - start))
+                progress(parquet_rows(part))
             continue
-        table = scan.slice(start, PART_ROWS).collect()
-        saved = SavedRows(folder / f"rows-{start:012d}")
+        table = rows.collect()
+        saved = SavedRows(folder / f"rows-{number:06d}")
         samples = samples_to_score(method, table, source)
         scored = score_samples(method, samples, roles, batch_size=batch_size, progress=progress, saved=saved)
         with replacing(part) as temporary:

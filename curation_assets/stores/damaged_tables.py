@@ -14,7 +14,7 @@ from typing import Any, Literal
 import polars as pl
 
 from curation_assets.stores.caption_text import is_encodable
-from curation_assets.stores.parquet import parquet_rows, parquet_schema, scan_parquet
+from curation_assets.stores.parquet import PART_ROWS, parquet_parts, parquet_schema, scan_parquet
 from curation_assets.stores.text_format import (
     Dialect,
     Record,
@@ -30,7 +30,6 @@ from curation_assets.stores.text_format import (
 ROW_REASON = "row_reason"  # column of `read_sound_rows`: why a row, or a cell of it, cannot be read
 WRONG_ENCODING = 0.5  # of the rows: where so many cannot be decoded, the file has another encoding
 MAX_KEYS = 10_000  # of the objects of a .jsonl file: more are values that stand where keys should
-PART_ROWS = 1 << 16  # of a part that polars reads
 CHUNK = 1 << 12  # rows that are packed at once: more are what the garbage collector goes through again and again
 
 _HINT = "it was read as {}; name another with --encoding (latin-1, cp1252, utf-16 …)"
@@ -56,7 +55,7 @@ def read_sound_rows(
     there, and of a file read to its end where most rows have another encoding or none is an object.
     """
     if (suffix or table_suffix(path)) == ".parquet":
-        return _parquet_part(path, columns, 0, rows)
+        return _parquet_part(path, columns, scan_parquet(path).slice(0, rows))
     parts, count = [], 0
     for part in sound_parts(path, columns, text=text, suffix=suffix):
         parts.append(part)
@@ -80,9 +79,8 @@ def sound_parts(
     """
     text, suffix, undecoded, rows = text or TextFormat(), suffix or table_suffix(path), 0, 0
     if suffix == ".parquet":
-        yield _parquet_part(path, columns, 0, 0)
-        for start in range(0, parquet_rows(path), PART_ROWS):
-            yield _parquet_part(path, columns, start, PART_ROWS)
+        yield _parquet_part(path, columns, scan_parquet(path).head(0))
+        yield from (_parquet_part(path, columns, part) for part in parquet_parts(path))
         return
     if suffix not in (".jsonl", ".csv", ".tsv"):
         raise ValueError(f"{path}: expected .tsv, .csv, .parquet, .jsonl or a tab-separated .txt")
@@ -122,13 +120,12 @@ def _refusal(path: Path, suffix: str, problem: str, encoding: str | None = None)
     return ValueError(f"{path} cannot be read as {suffix[1:]}: {problem}; {cure}")
 
 
-def _parquet_part(path: Path, columns: Sequence[str] | None, start: int, rows: int | None) -> pl.DataFrame:
+def _parquet_part(path: Path, columns: Sequence[str] | None, part: pl.LazyFrame) -> pl.DataFrame:
     try:
-        scan = scan_parquet(path).slice(start, rows)
-        part = (scan if columns is None else scan.select(columns)).collect()
+        rows = (part if columns is None else part.select(columns)).collect()
     except pl.exceptions.PolarsError as error:
         raise _refusal(path, ".parquet", str(error).splitlines()[0]) from error
-    return part.with_columns(pl.lit(None, pl.String).alias(ROW_REASON))
+    return rows.with_columns(pl.lit(None, pl.String).alias(ROW_REASON))
 
 
 # -- csv and tsv ------------------------------------------------------------------------------------------------------

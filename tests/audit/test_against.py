@@ -65,7 +65,7 @@ def test_lists_are_read_part_by_part(tmp_path: Path, monkeypatch: pytest.MonkeyP
     pl.DataFrame({"uid": [*reversed(listed)]}).write_parquet(tmp_path / "ids.parquet")
     np.save(tmp_path / "unsorted.npy", np.load(tmp_path / "ids.npy")[::-1])
     pl.DataFrame({"uid": [*IDS, "no id"]}).write_parquet(tmp_path / "wrong.parquet")
-    monkeypatch.setattr("curation_assets.stores.damaged_tables.PART_ROWS", 2)
+    monkeypatch.setattr("curation_assets.stores.parquet.PART_ROWS", 2)
     for suffix in (".npy", ".parquet"):
         assert unpack_uids(packed_ids(tmp_path / f"ids{suffix}")) == listed
     with pytest.raises(ValueError, match="uid of row 8 must be 32 hex digits"):

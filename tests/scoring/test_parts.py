@@ -11,6 +11,7 @@ from polars.testing import assert_frame_equal
 from curation_assets.methods import get_method
 from curation_assets.scoring import files
 from curation_assets.scoring.files import rows_in_parts, score_file, score_in_parts, unfinished_folder
+from curation_assets.stores import parquet
 
 ICC = get_method("icc")
 OTHER_ROLES = {"language_identifier": ICC.example.roles["language_identifier"]}
@@ -35,7 +36,8 @@ class Lengths:
 @pytest.fixture
 def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """23 rows, a part of 5; one caption is blank, one is null."""
-    monkeypatch.setattr(files, "PART_ROWS", 5)
+    for module in (files, parquet):
+        monkeypatch.setattr(module, "PART_ROWS", 5)
     captions = [*("x" * number for number in range(1, 22)), " ", None]
     table = pl.DataFrame({"caption": captions, "url": [f"u{number}" for number in range(23)], "other": range(23)})
     table.write_parquet(tmp_path / "in.parquet", row_group_size=4)

@@ -92,6 +92,7 @@ def test_some_columns_in_parts_are_those_read_at_once(
         def read(rows_of_part: int) -> tuple[str, list[str]]:
             patch.setattr("curation_assets.stores.damaged_tables.CHUNK", rows_of_part)
             patch.setattr("curation_assets.stores.damaged_tables.PART_ROWS", rows_of_part)
+            patch.setattr("curation_assets.stores.parquet.PART_ROWS", rows_of_part)
             try:
                 parts = list(sound_parts(path, columns, optional=optional))
             except ValueError as error:
@@ -128,6 +129,7 @@ def test_ids_of_any_list_are_sorted_on_disk(rows: list[tuple[int, int]], suffix:
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr("curation_assets.stores.damaged_tables.CHUNK", size)
         patch.setattr("curation_assets.stores.damaged_tables.PART_ROWS", size)
+        patch.setattr("curation_assets.stores.parquet.PART_ROWS", size)
         patch.setattr("curation_assets.stores.subsets.TEXT_ROWS", size)
         path = Path(folder) / f"ids{suffix}"
         table = pl.DataFrame(

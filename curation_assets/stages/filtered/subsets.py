@@ -9,6 +9,7 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import polars as pl
@@ -53,13 +54,19 @@ def write_subsets(ctx: PoolContext, folder: Path) -> None:
                 ids[policy.name].write(halves_of(kept["sample_id"]).tobytes())
         for policy in policies:
             ids[policy.name].seek(0)
-            halves = np.frombuffer(ids[policy.name].read(), dtype=np.uint64).reshape(-1, 2)
-            if held:
-                before = load_npy(ctx.store.checked_file(SUBSETS, f"{policy.name}.npy"))
-                halves = np.concatenate([before.view(np.uint64).reshape(-1, 2), halves])
-            packed = sorted_uids(halves)
+            before = load_npy(ctx.store.checked_file(SUBSETS, f"{policy.name}.npy")) if held else None
+            packed = _packed_ids(ids[policy.name], before)
             write_sorted_subset(folder / f"{policy.name}.npy", folder / f"{policy.name}.parquet", packed)
+            del packed  # before those of the next policy come
     ctx.store.remove("filtered/ledger")  # of a version before, whose ledgers were files of the whole pool
+
+
+def _packed_ids(file: IO[bytes], before: np.ndarray | None) -> np.ndarray:
+    """The ids of a file, and those of a subset in force, as sorted u8,u8."""
+    halves = np.fromfile(file, dtype=np.uint64).reshape(-1, 2)
+    if before is not None:
+        halves = np.concatenate([before.view(np.uint64).reshape(-1, 2), halves])
+    return sorted_uids(halves)
 
 
 def _held_shards(ctx: PoolContext, policies: Sequence[Policy], shards: Sequence[str]) -> int:
