@@ -18,7 +18,7 @@ from curation_assets.core.settings import POOL_NAME
 from curation_assets.core.table_names import SAMPLES
 from curation_assets.methods import lower_is_better
 from curation_assets.selection.cut import PolicyCut
-from curation_assets.selection.judging import fit_cut, judge, judge_pool, reason_kind
+from curation_assets.selection.judging import fit_cut, judge, judge_pool, was_dropped_by
 from curation_assets.selection.leave_one_out import leave_one_out
 from curation_assets.selection.left_out import remaining
 from curation_assets.selection.policy import (
@@ -148,8 +148,8 @@ class Comparison:
         counts, judged = np.zeros((3, 3), dtype=np.int64), np.zeros(2, dtype=np.int64)
         candidates = [_no_candidates(), _no_candidates()]
         for sides in self._parts(("shard", "decided_by", "value", "verdict", "reason")):
-            codes = [_codes(one) for one in sides]
-            counts += np.bincount(codes[0] * 3 + codes[1], minlength=9).reshape(3, 3)
+            left, right = ([one["verdict"] == state for state in STATES] for one in sides)
+            counts += [[int((mine & other).sum()) for other in right] for mine in left]
             judged += [int(one["decided_by"].is_not_null().sum()) for one in sides]
             for at, side in enumerate((self.left, self.right)):
                 candidates[at] = _with_candidates(side.policy, candidates[at], sides[at], self.nearest)
@@ -337,11 +337,6 @@ def recorded_side(store: ShardStore, ledger: Ledger) -> Side:
     return Side(ledger.policy, read, RECORDED)
 
 
-def _codes(verdicts: pl.DataFrame) -> np.ndarray:
-    """(N,) int64, as STATES."""
-    return verdicts["verdict"].cast(pl.Enum(STATES)).to_physical().cast(pl.Int64).to_numpy()
-
-
 def _no_candidates() -> pl.DataFrame:
     return pl.DataFrame(schema={"shard": pl.String, "value": pl.Float64, "rows": pl.UInt32})
 
@@ -354,7 +349,7 @@ def _with_candidates(policy: Policy, known: pl.DataFrame, rows: pl.DataFrame, co
         worst = known["value"][-1]
         may_be &= value <= worst if is_lower_better else value >= worst
     near = rows.filter(may_be)
-    near = near.filter(_was_dropped_last(policy)).group_by(pl.col("shard").cast(pl.String), value).len("rows")
+    near = near.filter(was_dropped_by(policy.rank_by)).group_by(pl.col("shard").cast(pl.String), value).len("rows")
     both = pl.concat([known, near]).sort("value", descending=not is_lower_better)
     before = both["rows"].cum_sum() - both["rows"]
     if both.height and before[-1] >= count:
@@ -363,16 +358,11 @@ def _with_candidates(policy: Policy, known: pl.DataFrame, rows: pl.DataFrame, co
     return both
 
 
-def _was_dropped_last(policy: Policy) -> pl.Expr:
-    """Whether the policy's last cut dropped a row: a prefilter's reasons are others."""
-    return reason_kind(pl.col("reason")) == f"below_cut:{policy.rank_by}"
-
-
 def _nearest(
     policy: Policy, known: pl.DataFrame | None, mine: pl.DataFrame, other: pl.DataFrame, count: int
 ) -> pl.DataFrame:
     """The `count` rows that the policy's last cut dropped by the smallest margin, of those known and of a part."""
-    rows = mine.with_columns(other["verdict"].alias("other_verdict")).filter(_was_dropped_last(policy))
+    rows = mine.with_columns(other["verdict"].alias("other_verdict")).filter(was_dropped_by(policy.rank_by))
     both = rows if known is None else pl.concat([known, rows])
     return both.sort("value", "sample_id", descending=[not lower_is_better(policy.rank_by), False]).head(count)
 

@@ -114,6 +114,12 @@ def reason_kind(reason: pl.Expr) -> pl.Expr:
     return pl.coalesce(kind, reason.cast(pl.String))
 
 
+def was_dropped_by(rank_by: str) -> pl.Expr:
+    """Whether a policy's last cut dropped a row: a prefilter's reasons are others."""
+    kind, reason = f"below_cut:{rank_by}", pl.col("reason").cast(pl.String)
+    return (reason == kind) | reason.str.starts_with(f"{kind}:")
+
+
 # -- fitting ----------------------------------------------------------------------------------------------------------
 
 

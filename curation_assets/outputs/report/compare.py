@@ -26,7 +26,7 @@ from curation_assets.outputs.report.image_texts import clamped
 from curation_assets.outputs.report.page import inlined, page_of
 from curation_assets.outputs.thumbnails import jpeg_thumbnail
 from curation_assets.selection.cut import PolicyCut
-from curation_assets.selection.judging import fit_cut, judge, reason_kind
+from curation_assets.selection.judging import fit_cut, judge, was_dropped_by
 from curation_assets.selection.left_out import remaining
 from curation_assets.selection.policy import RANDOM, Policy
 from curation_assets.selection.rows import NOTHING_MORE, ROW_KEY, Frames, Pool, Wanted, with_values
@@ -106,7 +106,7 @@ class _Judged:
     def nearest(self, state: str, count: int = AT_CUT) -> pl.DataFrame:
         """Rows that the last cut kept or dropped by the smallest margin, the nearest first; `row`: their position."""
         rank_by = self.policy.rank_by
-        is_dropped = reason_kind(pl.col("reason")) == f"below_cut:{rank_by}"
+        is_dropped = was_dropped_by(rank_by)
         mine = self.verdicts.with_row_index("row").filter(
             pl.col("verdict") == "kept" if state == "kept" else is_dropped
         )
