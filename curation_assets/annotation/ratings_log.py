@@ -1,7 +1,6 @@
-"""The ratings file: tab-separated, append-only, safe to kill at any moment; the last line on a caption wins."""
+"""Files of people's answers: tab-separated, append-only, safe to kill at any moment; the last line wins."""
 
 import os
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -10,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from curation_assets.stores.atomic import write_text_atomically
+from curation_assets.stores.atomic import append_line, write_text_atomically
 
 HEADER = ("caption", "rater", "rating", "time")
 SKIPPED = ""  # a rater who cannot say
@@ -22,7 +21,7 @@ class Ratings:
 
     table: pl.DataFrame  # caption, rater, rating (null: skipped), time; one row per caption and rater, in file order
     corrected: int  # lines that a later one of the same caption and rater replaced
-    unreadable: int  # lines that a killed writer or another program left
+    unreadable: int  # lines that another program left
 
 
 def is_storable(text: str) -> bool:
@@ -30,40 +29,49 @@ def is_storable(text: str) -> bool:
     return bool(text.strip()) and not any(mark in text for mark in "\t\n\r")
 
 
-class RatingsLog:
-    """One ratings file, open for appending by several threads."""
+class AnswersLog:
+    """A tab-separated file that answers are appended to, the time last. What is there is kept."""
+
+    def __init__(self, path: Path, header: Sequence[str], kind: str = "ratings") -> None:
+        """Raises ValueError where `path` is a file of another kind."""
+        self.path = path
+        if not path.exists() or path.stat().st_size == 0:
+            write_text_atomically(path, "\t".join(header) + "\n")
+        _check_header(path.read_text(encoding="utf-8", errors="replace"), path, header, kind)
+        self._drop_cut_line()
+
+    def _drop_cut_line(self) -> None:
+        """Cut off what a killed writer left of a line: no caller was given it as written."""
+        data = self.path.read_bytes()
+        if not data.endswith(b"\n"):
+            os.truncate(self.path, data.rfind(b"\n") + 1)
+
+    def write(self, rater: str, *rows: Sequence[str]) -> None:
+        """Append rows at once and make them last. Raises ValueError for a bad name."""
+        check_rater(rater)
+        time = datetime.now(UTC).isoformat(timespec="seconds")
+        self._drop_cut_line()
+        append_line(self.path, "\n".join("\t".join((*row, time)) for row in rows))
+
+
+class RatingsLog(AnswersLog):
+    """One ratings file, open for appending."""
 
     def __init__(self, path: Path) -> None:
         """Raises ValueError where `path` is a file of another kind."""
-        self.path = path
-        self._lock = threading.Lock()
-        if not path.exists() or path.stat().st_size == 0:
-            write_text_atomically(path, "\t".join(HEADER) + "\n")
-        read_ratings([path])
+        super().__init__(path, HEADER)
 
     def append(self, caption: str, rater: str, rating: int | None) -> None:
         """Write one rating (None: skipped) and make it last. Raises ValueError for a bad rater, caption or rating."""
-        check_rater(rater)
         if not is_storable(caption):
             raise ValueError(f"a caption is one line without tabs, got {caption!r}")
         if rating is not None and rating not in (0, 1, 2, 3):
             raise ValueError(f"a rating is 0, 1, 2 or 3, got {rating!r}")
-        time = datetime.now(UTC).isoformat(timespec="seconds")
-        line = "\t".join((caption, rater, SKIPPED if rating is None else str(rating), time)) + "\n"
-        with self._lock, self.path.open("rb+") as stream:
-            end = stream.seek(0, os.SEEK_END)
-            stream.seek(end - 1)
-            if stream.read(1) != b"\n":  # a writer was killed inside its line: end it, the reader counts it
-                line = "\n" + line
-            stream.write(line.encode("utf-8"))
-            stream.flush()
-            os.fsync(stream.fileno())
+        self.write(rater, (caption, rater, SKIPPED if rating is None else str(rating)))
 
-    def rated_by(self, rater: str) -> dict[str, int | None]:
-        """Caption → rating of one rater (None: skipped), oldest first."""
-        with self._lock:
-            table = read_ratings([self.path]).table.filter(pl.col("rater") == rater)
-        return {row["caption"]: None if row["rating"] is None else int(row["rating"]) for row in table.to_dicts()}
+    def rated_by(self, rater: str) -> list[str]:
+        """Captions that one rater has rated or skipped, oldest first."""
+        return read_ratings([self.path]).table.filter(pl.col("rater") == rater)["caption"].to_list()
 
 
 def check_rater(rater: str) -> str:
@@ -73,19 +81,20 @@ def check_rater(rater: str) -> str:
     return rater
 
 
+def _check_header(text: str, path: Path, header: Sequence[str], kind: str) -> None:
+    first = text.split("\n", 1)[0]
+    if first.split("\t") != list(header):
+        raise ValueError(f"{path} is no {kind} file: expected the header {' '.join(header)}, got {first[:80]!r}")
+
+
 def read_ratings(paths: Sequence[Path]) -> Ratings:
     """The ratings of one or more files together. Raises ValueError for a file that is no ratings file."""
     rows: dict[tuple[str, str], tuple[str, str, float | None, str]] = {}
     corrected = unreadable = 0
     for path in paths:
-        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
-        if tuple(lines[0].split("\t")) != HEADER:
-            raise ValueError(
-                f"{path} is no ratings file: expected the header {' '.join(HEADER)}, got {lines[0][:80]!r}"
-            )
-        for line in lines[1:]:
-            if not line:
-                continue
+        text = path.read_text(encoding="utf-8", errors="replace")
+        _check_header(text, path, HEADER, "ratings")
+        for line in filter(None, text.split("\n")[1:]):
             cells = line.split("\t")
             if len(cells) != len(HEADER) or cells[2] not in ("", "0", "1", "2", "3") or not cells[3]:
                 unreadable += 1
@@ -99,15 +108,11 @@ def read_ratings(paths: Sequence[Path]) -> Ratings:
 
 def rating_matrix(ratings: Ratings) -> tuple[np.ndarray, list[str], list[str]]:
     """(R, N) ratings with NaN for gaps and skips, raters sorted, captions in order of first appearance."""
-    raters = sorted(ratings.table["rater"].unique().to_list())
-    captions = ratings.table["caption"].unique(maintain_order=True).to_list()
-    matrix = np.full((len(raters), len(captions)), np.nan)
-    row_of = {rater: i for i, rater in enumerate(raters)}
-    column_of = {caption: i for i, caption in enumerate(captions)}
-    for caption, rater, rating, _ in ratings.table.iter_rows():
-        if rating is not None:
-            matrix[row_of[rater], column_of[caption]] = rating
-    return matrix, raters, captions
+    captions = ratings.table["caption"].unique(maintain_order=True)
+    wide = ratings.table.pivot("rater", index="caption", values="rating", maintain_order=True)
+    raters = sorted(wide.columns[1:])
+    matrix = wide.select(pl.col(raters).fill_null(float("nan"))).to_numpy().T
+    return matrix, raters, captions.to_list()
 
 
 def merge_ratings(ratings: Ratings, min_raters: int = 1) -> tuple[pl.DataFrame, int]:

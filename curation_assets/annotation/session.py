@@ -1,10 +1,11 @@
 """A rater's session: what is still to rate or to rank, in an order of the rater's own, with a way back."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar
 
-from curation_assets.annotation.ranking import RankingLog, parse_order
+from curation_assets.annotation import QUESTION, SCALE
+from curation_assets.annotation.ranking import CRITERIA, RankingLog, parse_order
 from curation_assets.annotation.ratings_log import RatingsLog, check_rater
 from curation_assets.numeric.identity import sample_id_of, unit_interval_of
 
@@ -14,18 +15,54 @@ Candidates = Sequence[tuple[str, Sequence[str]]]
 class Session(ABC):
     """What is left for one rater. The log is the only state: a new session goes on where the last one stopped."""
 
-    def __init__(self, rater: str, waiting: Sequence[str], done: Sequence[str]) -> None:
-        """`waiting`: in the order to come; `done`: in the order in which it was done. Raises ValueError for a bad
-        name."""
+    action: ClassVar[str]  # by which the page posts an answer
+    names: ClassVar[tuple[str, ...]]  # of what the page shows of an item
+    intro: ClassVar[tuple[str, ...]] = ()  # in a terminal, and what may be typed there
+    keys: ClassVar[str] = ""
+
+    def __init__(self, rater: str, items: Mapping[str, tuple[Any, ...]], done: Iterable[str]) -> None:
+        """`items`: by a key, in the order to come; `done`: keys in the order in which they were done. Raises ValueError
+        for a bad name."""
         self.rater = check_rater(rater)
-        self.total = len(waiting) + len(done)
-        self._waiting = list(waiting)
-        self._done = list(done)
+        self._items = items
+        self._done = [key for key in done if key in items]
+        left = items.keys() - set(self._done)
+        self._waiting = [key for key in items if key in left]
+
+    @property
+    def current(self) -> tuple[Any, ...] | None:
+        """The item to answer now, as `names`; None when all are done."""
+        return self._items[self._waiting[0]] if self._waiting else None
+
+    @property
+    def total(self) -> int:
+        """How many there are."""
+        return len(self._items)
 
     @property
     def done_count(self) -> int:
         """How many this rater has done or skipped for good."""
         return len(self._done)
+
+    def state(self) -> dict[str, Any]:
+        """What the page shows now: the current item, None when all are done; done, total."""
+        shown = self.current or (None,) * len(self.names)
+        return {**dict(zip(self.names, shown, strict=True)), "done": self.done_count, "total": self.total}
+
+    def act(self, action: str, content: Mapping[str, Any]) -> None:
+        """Do what was posted: back, skip (for now), or an answer, unless `content` is about another item than the
+        current (a second click).
+
+        Raises ValueError for what cannot be done.
+        """
+        if action == "back":
+            self.go_back()
+        elif action == "skip":
+            self._waiting = [*self._waiting[1:], *self._waiting[:1]]
+        elif action != self.action:
+            raise ValueError(f"no action {action!r}")
+        elif all(content.get(name, value) == value for name, value in self.state().items()):
+            self.answer(content)
 
     def go_back(self) -> bool:
         """Put the one done last in front again; what is then said replaces the old. False at the start."""
@@ -34,153 +71,94 @@ class Session(ABC):
         self._waiting.insert(0, self._done.pop())
         return True
 
-    def state(self) -> dict[str, Any]:
-        """What the page shows now: what `shown` gives, done, total."""
-        return {**self.shown(), "done": self.done_count, "total": self.total}
-
-    @abstractmethod
-    def shown(self) -> dict[str, Any]:
-        """The current one, for the page; its values are None when all are done."""
-
-    @abstractmethod
-    def act(self, action: str, content: dict[str, Any]) -> None:
-        """Do what was posted, or nothing where `content` is about another one than the current (a second click).
-
-        Raises ValueError for what cannot be done.
-        """
-
-    def _finish(self) -> None:
+    def answer(self, content: Mapping[str, Any]) -> None:
+        """Write an answer to the current item and go on. Raises ValueError for one that cannot be, and when all are
+        done."""
+        if self.current is None:
+            raise ValueError("all are done")
+        self._write(self.current, content)
         self._done.append(self._waiting.pop(0))
+
+    @abstractmethod
+    def _write(self, item: Any, content: Mapping[str, Any]) -> None: ...
 
 
 class LabellingSession(Session):
-    """Captions to rate."""
+    """Captions to rate; an answer has `rating`: 0–3, null for a skip."""
+
+    action, names = "rate", ("caption",)
+    intro = (QUESTION, *(f"  {rating}  {meaning}" for rating, meaning in SCALE.items()))
+    keys = "0–3 rate · s skip · b back · q quit"
 
     def __init__(self, captions: Sequence[str], rater: str, log: RatingsLog, *, in_order: bool = False) -> None:
         """`captions`: distinct. Raters see them in different orders (no order effect adds up), unless `in_order`."""
         self.log = log
-        known = set(captions)
         ordered = captions if in_order else sorted(captions, key=lambda text: _order_of(text, f"labelling by {rater}"))
-        rated = [caption for caption in log.rated_by(rater) if caption in known]
-        done = set(rated)
-        super().__init__(rater, [caption for caption in ordered if caption not in done], rated)
+        super().__init__(rater, {text: (text,) for text in ordered}, log.rated_by(rater))
 
-    @property
-    def current(self) -> str | None:
-        """The caption to rate now, None when all are done."""
-        return self._waiting[0] if self._waiting else None
+    def _write(self, item: Any, content: Mapping[str, Any]) -> None:
+        rating = content.get("rating")
+        (caption,) = item
+        self.log.append(caption, self.rater, None if rating is None else int(rating))
 
-    def rate(self, rating: int | None) -> None:
-        """Write the rating of the current caption (None: skip) and go on. Raises ValueError when all are done."""
-        if self.current is None:
-            raise ValueError("every caption is rated")
-        self.log.append(self.current, self.rater, rating)
-        self._finish()
-
-    def shown(self) -> dict[str, Any]:
-        """caption."""
-        return {"caption": self.current}
-
-    def act(self, action: str, content: dict[str, Any]) -> None:
-        """rate: {"caption", "rating": 0–3 or null}; back."""
-        if action == "rate":
-            if content.get("caption") == self.current:
-                rating = content.get("rating")
-                self.rate(None if rating is None else int(rating))
-        elif action == "back":
-            self.go_back()
-        else:
-            raise ValueError(f"no action {action!r}")
+    def typed(self, text: str) -> None:
+        """Do what was typed: a rating, s or b. Raises ValueError for anything else."""
+        if text in ("0", "1", "2", "3", "s"):
+            self.answer({"rating": None if text == "s" else text})
+        elif text != "b":
+            raise ValueError(f"Not understood: {text!r}. {self.keys}")
+        elif not self.go_back():
+            raise ValueError("This is the first one.")
 
 
 class RankingSession(Session):
-    """Images whose captions are to be ranked."""
+    """Images whose captions are to be ranked; an answer has `order`: letters as in `parse_order`."""
 
-    def __init__(self, candidates: Candidates, rater: str, log: RankingLog) -> None:
-        """Every rater sees images and captions in an order of their own, so that no order effect adds up."""
-        self.log = log
-        stream = f"ranking by {rater}"
-        own = sorted(candidates, key=lambda pair: _order_of(pair[0], stream))
-        shuffled = [(image, sorted(texts, key=lambda text: _order_of(image + text, stream))) for image, texts in own]
-        self._captions = dict(shuffled)
-        waiting = [image for image, _ in log.left_for(rater, shuffled)]
-        left = set(waiting)
-        ranked = [image for image in log.ranked_by(rater) if image in self._captions and image not in left]
-        super().__init__(rater, waiting, ranked)
+    action, names = "rank", ("image", "captions")
+    intro = (
+        "Which caption is better? The first criterion that tells two apart decides.",
+        *(f"  {number}. {name}: {meaning}" for number, (name, meaning) in enumerate(CRITERIA.items(), start=1)),
+    )
+    keys = "type the letters best first, = between equals, such as  b a=d c  · s skip · q quit"
 
-    @property
-    def current(self) -> tuple[str, list[str]] | None:
-        """The image to rank now with its captions, None when all are done."""
-        return (self._waiting[0], list(self._captions[self._waiting[0]])) if self._waiting else None
+    def __init__(self, candidates: Candidates, rater: str, log: RankingLog, *, in_order: bool = False) -> None:
+        """Every rater sees images and captions in an order of their own, unless `in_order`."""
+        self.log, stream = log, f"ranking by {rater}"
+        items = {image: (image, list(captions)) for image, captions in candidates}
+        if not in_order:
+            items = {image: items[image] for image in sorted(items, key=lambda image: _order_of(image, stream))}
+            for image, captions in items.values():
+                captions.sort(key=lambda text: _order_of(image + text, stream))
+        ranked = dict.fromkeys(log.ranked_by(rater))
+        left = {image for image, captions in items.values() if any((image, one) not in ranked for one in captions)}
+        super().__init__(rater, items, dict.fromkeys(image for image, _ in ranked if image not in left))
 
-    def rank(self, order: str) -> None:
-        """Write the ranks of the current image, `order` as in `parse_order`. Raises ValueError for another text."""
-        if self.current is None:
-            raise ValueError("every image is ranked")
-        image, captions = self.current
-        self.log.append(image, captions, parse_order(order, len(captions)), self.rater)
-        self._finish()
+    def _write(self, item: Any, content: Mapping[str, Any]) -> None:
+        image, captions = item
+        self.log.append(image, captions, parse_order(str(content.get("order", "")), len(captions)), self.rater)
 
-    def skip(self) -> None:
-        """Put the current image last; nothing is written."""
-        if self._waiting:
-            self._waiting.append(self._waiting.pop(0))
-
-    def shown(self) -> dict[str, Any]:
-        """image, captions."""
-        image, captions = self.current or (None, None)
-        return {"image": image, "captions": captions}
-
-    def act(self, action: str, content: dict[str, Any]) -> None:
-        """rank: {"image", "order"}; skip; back."""
-        if action == "rank":
-            if self.current is not None and content.get("image") == self.current[0]:
-                self.rank(str(content.get("order", "")))
-        elif action == "skip":
-            self.skip()
-        elif action == "back":
-            self.go_back()
-        else:
-            raise ValueError(f"no action {action!r}")
+    def typed(self, text: str) -> None:
+        """Do what was typed: an order, or s. Raises ValueError for anything else."""
+        self.act("skip" if text == "s" else "rank", {"order": text})
 
 
 class JudgingSession(Session):
-    """Pairs of an image and a caption to call GOOD or BAD."""
+    """Pairs of an image and a caption to call GOOD or BAD; an answer has `rating`: 1 GOOD or 0 BAD."""
+
+    action, names = "judge", ("image", "caption")
 
     def __init__(self, pairs: Sequence[tuple[str, str]], rater: str, log: RankingLog) -> None:
         """`pairs`: distinct (image, caption). Every rater sees them in an order of their own."""
         self.log = log
-        self._pairs = {f"{image}\t{caption}": (image, caption) for image, caption in pairs}
-        judged = log.ranked_by(rater)
-        done = [f"{image}\t{caption}" for image, captions in judged.items() for caption in sorted(captions)]
-        done = [key for key in done if key in self._pairs]
-        ordered = sorted(self._pairs, key=lambda key: _order_of(key, f"judging by {rater}"))
-        super().__init__(rater, [key for key in ordered if key not in set(done)], done)
+        items = {"\t".join(pair): pair for pair in pairs}
+        ordered = sorted(items, key=lambda key: _order_of(key, f"judging by {rater}"))
+        super().__init__(rater, {key: items[key] for key in ordered}, map("\t".join, log.ranked_by(rater)))
 
-    @property
-    def current(self) -> tuple[str, str] | None:
-        """The image and caption to judge now, None when all are done."""
-        return self._pairs[self._waiting[0]] if self._waiting else None
-
-    def shown(self) -> dict[str, Any]:
-        """image, caption."""
-        image, caption = self.current or (None, None)
-        return {"image": image, "caption": caption}
-
-    def act(self, action: str, content: dict[str, Any]) -> None:
-        """judge: {"image", "caption", "rating": 1 GOOD or 0 BAD}; back."""
-        if action == "judge":
-            if self.current is not None and (content.get("image"), content.get("caption")) == self.current:
-                rating = content.get("rating")
-                if rating not in (0, 1):
-                    raise ValueError(f"a judgement is 1 (GOOD) or 0 (BAD), got {rating!r}")
-                image, caption = self.current
-                self.log.append(image, [caption], [rating], self.rater)
-                self._finish()
-        elif action == "back":
-            self.go_back()
-        else:
-            raise ValueError(f"no action {action!r}")
+    def _write(self, item: Any, content: Mapping[str, Any]) -> None:
+        image, caption = item
+        if (rating := content.get("rating")) not in (0, 1):
+            raise ValueError(f"a judgement is 1 (GOOD) or 0 (BAD), got {rating!r}")
+        self.log.append(image, [caption], [rating], self.rater)
 
 
 def _order_of(text: str, stream: str) -> float:

@@ -1,39 +1,34 @@
-"""Rating in the terminal: one key and Enter per caption."""
+"""Rating and ranking in the terminal: a line and Enter for each."""
 
 from collections.abc import Callable
 
 from rich.console import Console
 from rich.text import Text
 
-from curation_assets.annotation import QUESTION, SCALE
-from curation_assets.annotation.session import LabellingSession
-
-KEYS = "0–3 rate · s skip · b back · q quit"
+from curation_assets.annotation.session import LabellingSession, RankingSession
 
 
-def rate_in_terminal(session: LabellingSession, console: Console, ask: Callable[[], str]) -> None:
-    """Ask until all is rated or the rater quits. `ask` returns one typed line and raises EOFError at the end."""
-    console.print(f"[bold]{QUESTION}[/]", highlight=False)
-    for rating, meaning in SCALE.items():
-        console.print(f"  {rating}  {meaning}", highlight=False, markup=False)
-    console.print(KEYS, style="dim", highlight=False, markup=False)
-    while (caption := session.current) is not None:
-        console.print(Text(f"\n{session.done_count + 1}/{session.total}  ", style="dim") + Text(caption, style="bold"))
+def answer_in_terminal(session: LabellingSession | RankingSession, console: Console, ask: Callable[[], str]) -> None:
+    """Ask until all is done or the rater quits. `ask` returns one typed line and raises EOFError at the end."""
+
+    def show(line: str, style: str = "") -> None:
+        console.print(line, style=style, highlight=False, markup=False)
+
+    for line in session.intro:
+        show(line)
+    show(session.keys, "dim")
+    while session.current is not None:
+        first, *captions = session.current
+        console.print(Text(f"\n{session.done_count + 1}/{session.total}  ", style="dim") + Text(first, style="bold"))
+        for letter, text in zip("abcdefghijklmnopqrstuvwxyz", *captions or [[]], strict=False):
+            show(f"  {letter}  {text}")
         try:
             typed = ask().strip().lower()
+            if typed == "q":
+                break
+            session.typed(typed)
         except EOFError:
             break
-        if typed in ("0", "1", "2", "3"):
-            session.rate(int(typed))
-        elif typed == "s":
-            session.rate(None)
-        elif typed == "b":
-            if not session.go_back():
-                console.print("This is the first one.")
-        elif typed == "q":
-            break
-        else:
-            console.print(f"Not understood: {typed!r}. {KEYS}", highlight=False, markup=False)
-    console.print(
-        f"\n{session.done_count} of {session.total} captions done by {session.rater}", highlight=False, markup=False
-    )
+        except ValueError as error:
+            show(str(error))
+    show(f"\n{session.done_count} of {session.total} {session.names[0]}s done by {session.rater}")

@@ -45,9 +45,9 @@ def rate(
 
     session = partial(LabellingSession, captions, log=log, in_order=in_order)
     if not web:
-        from curation_assets.annotation.terminal import rate_in_terminal
+        from curation_assets.annotation.terminal import answer_in_terminal
 
-        rate_in_terminal(session("rater" if rater is None else rater), console, lambda: input("> "))
+        answer_in_terminal(session("rater" if rater is None else rater), console, lambda: input("> "))
         return
     from curation_assets.annotation.web import LabellingServer
 
@@ -197,22 +197,23 @@ def rank(
 
     By accuracy, completeness, vividness and context. The same command goes on where you stopped.
     """
-    from curation_assets.annotation.ranking import RankingLog, rank_in_terminal
+    from curation_assets.annotation.ranking import RankingLog
 
     groups = _captions_by_image(source)
     log = RankingLog(out or source.with_suffix(".rankings.tsv"))
+    show(f"{len(groups)} images; ranks are appended to {log.path}")
+    session = partial(RankingSession, groups, log=log)
     if web:
         from curation_assets.annotation.web import LabellingServer, picture_of
 
         picture = partial(picture_of, source, {image for image, _ in groups})
-        notice(f"Ranks are appended to {log.path}")
-        session = partial(RankingSession, groups, log=log)
         _serve(LabellingServer("ranking", session, port=port, rater=rater, picture=picture))
         return
+    from curation_assets.annotation.terminal import answer_in_terminal
+
     if any(".tar:" in image for image, _ in groups):
         notice("The images lie inside tars; --web shows them")
-    done = rank_in_terminal(groups, "rater" if rater is None else rater, log, console, lambda: input("> "))
-    show(f"{done} images ranked; they are in {log.path}")
+    answer_in_terminal(session("rater" if rater is None else rater, in_order=True), console, lambda: input("> "))
 
 
 @command("annotate judge", "People")

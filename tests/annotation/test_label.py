@@ -113,28 +113,28 @@ def test_a_pool_is_sampled_from_its_teachers(finished_pool: FinishedPool, tmp_pa
 def test_a_session_goes_on_where_it_was_killed(tmp_path: Path) -> None:
     log = RatingsLog(tmp_path / "r.tsv")
     first = LabellingSession(CAPTIONS, "ann", log)
-    first.rate(3)
-    first.rate(None)
+    first.answer({"rating": 3})
+    first.answer({"rating": None})
     with (tmp_path / "r.tsv").open("a") as stream:
         stream.write("a line that a killed wri")
     again = LabellingSession(CAPTIONS, "ann", RatingsLog(tmp_path / "r.tsv"))
     assert again.current == first.current
     assert (again.done_count, again.total) == (2, 5)
-    again.rate(1)
+    again.answer({"rating": 1})
     read = read_ratings([tmp_path / "r.tsv"])
-    assert read.unreadable == 1
+    assert read.unreadable == 0
     assert read.table["rating"].to_list() == [3, None, 1]
 
 
 def test_going_back_replaces_a_rating(tmp_path: Path) -> None:
     session = LabellingSession(CAPTIONS, "ann", RatingsLog(tmp_path / "r.tsv"), in_order=True)
     assert not session.go_back()
-    session.rate(0)
-    session.rate(2)
+    session.answer({"rating": 0})
+    session.answer({"rating": 2})
     assert session.go_back()
     assert session.go_back()
-    assert session.current == CAPTIONS[0]
-    session.rate(3)
+    assert session.current == (CAPTIONS[0],)
+    session.answer({"rating": 3})
     read = read_ratings([tmp_path / "r.tsv"])
     assert dict(read.table.select("caption", "rating").iter_rows()) == {CAPTIONS[0]: 3, CAPTIONS[1]: 2}
     assert read.corrected == 1
@@ -148,12 +148,12 @@ def test_raters_see_different_orders_and_do_not_disturb_each_other(tmp_path: Pat
         session = LabellingSession(captions, rater, log)
         orders[rater] = []
         while session.current is not None:
-            orders[rater].append(session.current)
-            session.rate(1)
+            orders[rater].append(session.current[0])
+            session.answer({"rating": 1})
     assert sorted(orders["ann"]) == sorted(orders["bob"]) == sorted(captions)
     assert orders["ann"] != orders["bob"]
-    with pytest.raises(ValueError, match="every caption is rated"):
-        session.rate(1)
+    with pytest.raises(ValueError, match="all are done"):
+        session.answer({"rating": 1})
 
 
 def test_what_does_not_fit_the_file_is_refused(tmp_path: Path) -> None:

@@ -20,8 +20,9 @@ from scipy.stats import kendalltau
 from torch import nn
 from typer.testing import CliRunner
 
-from curation_assets.annotation.ranking import RankingLog, parse_order, rank_in_terminal
+from curation_assets.annotation.ranking import RankingLog, parse_order
 from curation_assets.annotation.session import RankingSession
+from curation_assets.annotation.terminal import answer_in_terminal
 from curation_assets.annotation.web import LabellingServer, picture_of
 from curation_assets.cli import app
 from curation_assets.core.settings import Profile, load_profile
@@ -266,13 +267,14 @@ def test_orders_are_typed_with_letters() -> None:
 
 def test_ranking_by_hand_goes_on_where_it_stopped(tmp_path: Path) -> None:
     candidates = [("0.png", ["good", "bad"]), ("1.png", ["x", "y", "z"]), ("2.png", ["p", "q"])]
-    typed = iter(["nonsense", "a b", "s", "q"])
-    path = tmp_path / "ranks.tsv"
-    out = io.StringIO()
-    assert rank_in_terminal(candidates, "me", RankingLog(path), Console(file=out), lambda: next(typed)) == 1
+    path, out = tmp_path / "ranks.tsv", io.StringIO()
+    for done, lines in enumerate((["nonsense", "a b", "s", "q"], ["c a=b", "q"]), start=1):
+        typed = iter(lines)
+        session = RankingSession(candidates, "me", RankingLog(path), in_order=True)
+        answer_in_terminal(session, Console(file=out), typed.__next__)
+        assert session.done_count == done
     assert "accuracy" in out.getvalue()
-    typed = iter(["c a=b", "q"])
-    assert rank_in_terminal(candidates, "me", RankingLog(path), Console(file=io.StringIO()), lambda: next(typed)) == 1
+    assert "expected each of a, b once, got 'nonsense'" in out.getvalue()
     found = {one.image: one.ranks for one in read_rankings(path)}
     assert found == {"0.png": (1.0, 2.0), "1.png": (2.0, 2.0, 1.0)}
     (tmp_path / "other.tsv").write_text("a\tb\n")
@@ -344,7 +346,7 @@ def test_a_torn_ranking_is_asked_again(tmp_path: Path) -> None:
     session = RankingSession(candidates, "me", RankingLog(path))
     assert session.current is not None
     assert (session.current[0], session.done_count) == ("1.png", 1)
-    session.rank("b=a")
+    session.answer({"order": "b=a"})
     assert {one.image: one.ranks for one in read_rankings(path)} == {"0.png": (1, 2), "1.png": (1, 1)}
 
 
