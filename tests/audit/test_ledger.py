@@ -1,12 +1,10 @@
 """The ledger of a policy: its verdict tables, one terminal verdict per row, a replay that gives the npy bit for bit."""
 
-import io
 import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import duckdb
-import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given
@@ -29,6 +27,7 @@ from curation_assets.selection.rows import STATES, Pool
 from curation_assets.stores.catalog import rebuild_catalog
 from curation_assets.stores.columns import uid_texts
 from curation_assets.stores.shard_store import CorruptTableError, MissingTableError, ShardStore
+from tests.support.id_lists import npy_bytes
 from tests.support.ledgers import replay
 from tests.support.lineage_pools import bring_up_to_date, finished_photos, webdataset_pool
 from tests.support.random_pools import policies
@@ -37,12 +36,6 @@ from tests.support.random_pools import policies
 @pytest.fixture(scope="module")
 def ctx(tmp_path_factory: pytest.TempPathFactory) -> PoolContext:
     return finished_photos(tmp_path_factory.mktemp("home"))
-
-
-def npy_bytes(packed: np.ndarray) -> bytes:
-    buffer = io.BytesIO()
-    np.save(buffer, packed, allow_pickle=False)
-    return buffer.getvalue()
 
 
 def rows_of(ctx: PoolContext, policy: str) -> pl.DataFrame:

@@ -1,6 +1,5 @@
 """The benchmark of image signals: its peers compute what the methods do, and a difference is noticed."""
 
-import io
 import tarfile
 from pathlib import Path
 
@@ -14,14 +13,13 @@ from benchmarks.image_signals import METHODS, difference, photographs, summary, 
 from curation_assets.methods import get_method
 from curation_assets.numeric.perceptual_hash import perceptual_hashes
 from curation_assets.stores.images import ImageRejected, decode_image
+from tests.support.tars import encoded
 
 
 def jpeg(seed: int) -> bytes:
     """Coloured noise, enlarged so that it has edges at several scales, 300 × 200 px."""
     pixels = np.random.default_rng(seed).integers(0, 256, (20, 30, 3), dtype=np.uint8)
-    data = io.BytesIO()
-    Image.fromarray(pixels).resize((300, 200), Image.Resampling.BICUBIC).save(data, "JPEG")
-    return data.getvalue()
+    return encoded(Image.fromarray(pixels).resize((300, 200), Image.Resampling.BICUBIC), "JPEG")
 
 
 def test_the_peers_formulas_are_the_methods() -> None:

@@ -23,9 +23,10 @@ from curation_assets.flow.graph import tables_of
 from curation_assets.flow.options import DuplicateSettings
 from curation_assets.flow.run_table import run_with_upstream
 from curation_assets.sources.declaration import add_pool
-from tests.methods.test_image_methods import encoded, write_tar
+from tests.methods.test_image_methods import write_tar
 from tests.support.near_duplicates import duplicates_of
 from tests.support.paths import REPOSITORY
+from tests.support.tars import encoded
 from tests.support.tiny_models import blurred_noise, make_images, profile_of, save_sscd, sscd_network
 
 PIXELS, DIMENSIONS = 96, 24
@@ -118,7 +119,7 @@ def test_what_is_no_sscd_is_refused(net: Any, tmp_path: Path) -> None:
 def test_planted_copies_of_a_pool_are_found(folder: Path, tmp_path: Path) -> None:
     """Two copies among ten pictures: one of twice the size, one re-encoded."""
     pictures = blurred_noise(10, 5)
-    large = Image.open(io.BytesIO(encoded(pictures[4], 60)))
+    large = Image.open(io.BytesIO(encoded(pictures[4], quality=60)))
     images = [*pictures, pictures[1].resize((248, 320)), large]
     (tmp_path / "source").mkdir()
     write_tar(tmp_path / "source" / "00000.tar", [(encoded(image), f"picture {at}") for at, image in enumerate(images)])

@@ -23,19 +23,14 @@ from diffusers import (
     StableDiffusionPipeline,
     UNet2DConditionModel,
 )
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from transformers import (
     Blip2ForConditionalGeneration,
     Blip2Processor,
     BlipImageProcessor,
-    CLIPConfig,
-    CLIPModel,
     CLIPTextConfig,
     CLIPTextModel,
-    LlamaConfig,
-    LlamaForCausalLM,
     PreTrainedTokenizerFast,
-    RobertaConfig,
     RobertaForMaskedLM,
     RobertaForSequenceClassification,
 )
@@ -54,7 +49,16 @@ from curation_assets.scoring.samples import score_samples
 from curation_assets.sources.declaration import add_pool
 from curation_assets.stages.teachers.sba_bridge import training_captions
 from curation_assets.training.bridge import BridgeRecipe, learning_rate_at, train_bridge
-from tests.support.tiny_models import VISION, WIDTH, make_tokenizer, save_blip2, special
+from tests.support.tiny_models import (
+    WIDTH,
+    make_tokenizer,
+    of_texts,
+    save_blip2,
+    save_bridge,
+    save_clip,
+    save_encoder,
+    save_llama,
+)
 
 torch.set_num_threads(1)
 
@@ -73,10 +77,7 @@ TRAINING_CAPTIONS = [f"{a} {b} {c}" for a in ("a red", "two old", "the wet") for
 def save_stable_diffusion(folder: Path, scheduler: Any) -> None:
     """As `stabilityai/stable-diffusion-2`: five folders and model_index.json, written by the pipeline itself."""
     tokenizer = make_tokenizer(folder / "spare")
-    text = CLIPTextConfig(
-        vocab_size=len(tokenizer), hidden_size=WIDTH, intermediate_size=WIDTH, num_hidden_layers=1,
-        num_attention_heads=2, max_position_embeddings=24, **special(tokenizer),
-    )  # fmt: skip
+    text = CLIPTextConfig(**of_texts(tokenizer, 24))
     unet = UNet2DConditionModel(
         sample_size=8, in_channels=4, out_channels=4, block_out_channels=(32, 32), layers_per_block=1,
         down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"), up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
@@ -92,54 +93,6 @@ def save_stable_diffusion(folder: Path, scheduler: Any) -> None:
     ).save_pretrained(folder)  # fmt: skip
 
 
-def save_llama(folder: Path) -> None:
-    """A Llama that likes to end its line: the newline's output row is enlarged, so beams end at different times."""
-    tokenizer = make_tokenizer(folder)
-    model = LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=len(tokenizer), hidden_size=WIDTH, intermediate_size=WIDTH, num_hidden_layers=1,
-            num_attention_heads=2, max_position_embeddings=128, initializer_range=0.5, tie_word_embeddings=False,
-            **special(tokenizer),
-        )
-    )  # fmt: skip
-    newline = tokenizer("\n", add_special_tokens=False).input_ids[-1]
-    with torch.no_grad():
-        model.lm_head.weight[newline] *= 2.5
-    model.save_pretrained(folder)
-
-
-def save_clip_l(folder: Path) -> None:
-    """As `openai/clip-vit-large-patch14`: a CLIPModel of which the semantic teacher reads the text half."""
-    tokenizer = make_tokenizer(folder)
-    text = {
-        "vocab_size": len(tokenizer), "hidden_size": WIDTH, "intermediate_size": WIDTH, "num_hidden_layers": 1,
-        "num_attention_heads": 2, "max_position_embeddings": 24, "projection_dim": 16, **special(tokenizer),
-    }  # fmt: skip
-    config = CLIPConfig(text_config=text, vision_config={**VISION, "projection_dim": 16}, projection_dim=16)
-    CLIPModel(config).save_pretrained(folder)
-
-
-def save_roberta(folder: Path) -> None:
-    """As `roberta-large`: a masked language model, of which BERTScore reads the encoder."""
-    tokenizer = make_tokenizer(folder)
-    config = RobertaConfig(
-        vocab_size=len(tokenizer), hidden_size=WIDTH, intermediate_size=WIDTH, num_hidden_layers=3,
-        num_attention_heads=2, max_position_embeddings=40, initializer_range=0.3, **special(tokenizer),
-    )  # fmt: skip
-    RobertaForMaskedLM(config).save_pretrained(folder)
-
-
-def save_student(folder: Path) -> None:
-    """As `moranyanuka/icc`: a sequence classifier with one logit on DistilRoBERTa."""
-    tokenizer = make_tokenizer(folder)
-    config = RobertaConfig(
-        vocab_size=len(tokenizer), hidden_size=WIDTH, intermediate_size=WIDTH, num_hidden_layers=1,
-        num_attention_heads=2, max_position_embeddings=40, initializer_range=0.3, num_labels=1,
-        problem_type="regression", **special(tokenizer),
-    )  # fmt: skip
-    RobertaForSequenceClassification(config).save_pretrained(folder)
-
-
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One folder per repository that the hub profile names."""
@@ -147,16 +100,12 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("hub")
     save_stable_diffusion(root / "sd", DDIMScheduler(prediction_type="v_prediction"))
     save_blip2(root / "blip2")
-    save_llama(root / "llama")
-    save_clip_l(root / "clip")
-    save_roberta(root / "roberta")
-    save_student(root / "student")
-    (root / "bridge").mkdir()
-    bridge = torch.nn.Linear(16, WIDTH)
-    save_file(dict(bridge.state_dict()), root / "bridge" / "bridge.safetensors")
-    (root / "bridge" / "bridge.json").write_text(
-        json.dumps({"prefix_length": 1, "input_dim": 16, "hidden_size": WIDTH})
-    )
+    save_llama(root / "llama", 128, newlines=2.5)
+    save_clip(root / "clip")
+    save_encoder(root / "roberta", RobertaForMaskedLM, num_hidden_layers=3)
+    student = {"num_hidden_layers": 1, "num_labels": 1, "problem_type": "regression"}
+    save_encoder(root / "student", RobertaForSequenceClassification, **student)
+    save_bridge(root / "bridge", 1)
     return root
 
 

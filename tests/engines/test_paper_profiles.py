@@ -1,6 +1,5 @@
 """Chains of the paper profiles and of `laptop`, their own settings on tiny checkpoints of the same layouts."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,8 +9,7 @@ import polars as pl
 import pytest
 import torch
 from diffusers import EulerDiscreteScheduler
-from safetensors.torch import save_file
-from transformers import RobertaConfig, RobertaForMaskedLM
+from transformers import RobertaForMaskedLM
 
 from curation_assets.core.settings import Profile, load_profile
 from curation_assets.engines import load_engine
@@ -21,21 +19,19 @@ from curation_assets.scoring.parameters import with_parameters
 from curation_assets.scoring.samples import score_samples
 from curation_assets.sources.all_options import with_profile_options
 from curation_assets.training.students import train_student
-from tests.engines.test_hub_teachers import save_clip_l, save_llama, save_stable_diffusion
-from tests.support.tiny_models import WIDTH, make_images, make_tokenizer, save_blip, save_blip2, special
+from tests.engines.test_hub_teachers import save_stable_diffusion
+from tests.support.tiny_models import (
+    make_images,
+    save_blip,
+    save_blip2,
+    save_bridge,
+    save_clip,
+    save_encoder,
+    save_llama,
+)
 
 torch.set_num_threads(1)
 CAPTIONS = ["a red kite over the sea", "two dogs", "the wet beach in winter"]
-
-
-def save_distilroberta(folder: Path) -> None:
-    """As `distilroberta-base`: a masked language model with more positions than the 128 tokens of the recipe."""
-    tokenizer = make_tokenizer(folder)
-    config = RobertaConfig(
-        vocab_size=len(tokenizer), hidden_size=WIDTH, intermediate_size=WIDTH, num_hidden_layers=1,
-        num_attention_heads=2, max_position_embeddings=140, **special(tokenizer),
-    )  # fmt: skip
-    RobertaForMaskedLM(config).save_pretrained(folder)
 
 
 @pytest.fixture(scope="module")
@@ -45,15 +41,11 @@ def zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("zoo")
     save_blip(root / "blip")
     save_blip2(root / "blip2")
-    save_distilroberta(root / "distilroberta")
+    save_encoder(root / "distilroberta", RobertaForMaskedLM, 140, num_hidden_layers=1)
     save_stable_diffusion(root / "turbo", EulerDiscreteScheduler(timestep_spacing="trailing"))
-    save_llama(root / "llama")
-    save_clip_l(root / "clip")
-    (root / "bridge").mkdir()
-    bridge = torch.nn.Linear(16, WIDTH)
-    save_file(dict(bridge.state_dict()), root / "bridge" / "bridge.safetensors")
-    facts = {"prefix_length": 1, "input_dim": 16, "hidden_size": WIDTH}
-    (root / "bridge" / "bridge.json").write_text(json.dumps(facts))
+    save_llama(root / "llama", 128, newlines=2.5)
+    save_clip(root / "clip")
+    save_bridge(root / "bridge", 1)
     return root
 
 

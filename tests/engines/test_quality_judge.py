@@ -17,7 +17,7 @@ from transformers import (
 from curation_assets.core.settings import load_profile
 from curation_assets.engines import load_engine
 from curation_assets.engines.quality_judge import HEAD, PROMPTS, score_in
-from tests.support.tiny_models import VISION, WIDTH, make_images, make_tokenizer, small_processor, special
+from tests.support.tiny_models import VISION, WIDTH, make_images, make_tokenizer, of_texts, small_processor
 
 CAPTIONS = ["a red kite over the sea", "two dogs", "the wet beach"]
 
@@ -28,10 +28,7 @@ def llava(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer = make_tokenizer(folder)
     tokenizer.model_max_length = 512
     torch.manual_seed(0)
-    text = LlamaConfig(
-        vocab_size=len(tokenizer), hidden_size=WIDTH, intermediate_size=WIDTH, num_hidden_layers=1,
-        num_attention_heads=2, max_position_embeddings=512, **special(tokenizer),
-    )  # fmt: skip
+    text = LlamaConfig(**of_texts(tokenizer, 512))
     config = LlavaConfig(
         vision_config=CLIPVisionConfig(**VISION), text_config=text, vision_feature_layer=-1,
         image_token_id=tokenizer.convert_tokens_to_ids("<image>"),

@@ -15,9 +15,9 @@ from tests.support.evaluation_folders import (
     write_jpeg,
     write_json,
     write_karpathy_coco,
-    write_tar,
 )
 from tests.support.paths import SHARED_DATA
+from tests.support.tars import tar_of
 
 # -- Karpathy's JSON
 
@@ -77,7 +77,7 @@ def test_of_several_files_the_given_one_is_read(tmp_path: Path) -> None:
 
 def test_tars_of_img2dataset_have_one_caption_or_a_list(tmp_path: Path) -> None:
     both = json.dumps({"captions": ["a dog", "", "a pet"]}).encode()
-    write_tar(
+    tar_of(
         tmp_path / "00000.tar",
         {
             "000000000.jpg": jpeg(0),
@@ -104,7 +104,7 @@ def test_tars_of_img2dataset_have_one_caption_or_a_list(tmp_path: Path) -> None:
 def test_line_feeds_alone_end_a_caption(tmp_path: Path, mark: str) -> None:
     captions = (f"a dog{mark}that runs", f"a{mark}pet")
     text = "\n".join(captions)
-    write_tar(tmp_path / "tars" / "0.tar", {"a.jpg": jpeg(0), "a.txt": text.replace("\n", "\r\n").encode()})
+    tar_of(tmp_path / "tars" / "0.tar", {"a.jpg": jpeg(0), "a.txt": text.replace("\n", "\r\n").encode()})
     (tmp_path / "bank.txt").write_text(text, encoding="utf-8", newline="")
     assert read_evaluation_set(tmp_path / "tars").images[0].captions == captions
     assert set(bank_captions(tmp_path / "bank.txt")) == set(captions)
@@ -112,9 +112,9 @@ def test_line_feeds_alone_end_a_caption(tmp_path: Path, mark: str) -> None:
 
 def test_tars_of_clip_benchmark_have_captions_by_line(tmp_path: Path) -> None:
     retrieval = tmp_path / "retrieval"
-    write_tar(retrieval / "test" / "0.tar", {"s0.jpg": jpeg(0), "s0.txt": b"a dog\na pet\n"})
-    write_tar(retrieval / "test" / "1.tar", {"s0.jpg": jpeg(1), "s0.txt": b"a cat"})
-    write_tar(retrieval / "train" / "0.tar", {"s9.jpg": jpeg(9), "s9.txt": b"a cow"})
+    tar_of(retrieval / "test" / "0.tar", {"s0.jpg": jpeg(0), "s0.txt": b"a dog\na pet\n"})
+    tar_of(retrieval / "test" / "1.tar", {"s0.jpg": jpeg(1), "s0.txt": b"a cat"})
+    tar_of(retrieval / "train" / "0.tar", {"s9.jpg": jpeg(9), "s9.txt": b"a cow"})
     found = read_evaluation_set(retrieval)
     assert [(image.image_id, image.captions) for image in found.images] == [
         ("0/s0", ("a dog", "a pet")),
@@ -123,7 +123,7 @@ def test_tars_of_clip_benchmark_have_captions_by_line(tmp_path: Path) -> None:
 
 
 def test_a_cut_tar_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
-    tar = write_tar(tmp_path / "0.tar", {"a.txt": b"a dog", "a.jpg": jpeg(0), "b.txt": b"a cat", "b.jpg": jpeg(1)})
+    tar = tar_of(tmp_path / "0.tar", {"a.txt": b"a dog", "a.jpg": jpeg(0), "b.txt": b"a cat", "b.jpg": jpeg(1)})
     data = tar.read_bytes()
     tar.write_bytes(data[: data.rindex(jpeg(1)[:64]) + 100])
     found = read_evaluation_set(tmp_path)
@@ -168,7 +168,7 @@ def _karpathy_of(filename: str) -> Callable[[Path], None]:
         (_karpathy_of("../secret.jpg"), "image_path_refused 1; .* lead out of the folder are refused"),
         (_karpathy_of("link.jpg"), "image_path_refused 1"),
         (_karpathy_of("/etc/passwd"), "image_path_refused 1"),
-        (lambda root: write_tar(root / "0.tar", {"a.txt": b"a dog"}), "missing_image 1; the tars hold none"),
+        (lambda root: tar_of(root / "0.tar", {"a.txt": b"a dog"}), "missing_image 1; the tars hold none"),
         (lambda root: write_jpeg(root / "dog" / "1.jpg"), r"it holds dog; expected one of: Karpathy's"),
     ],
 )
@@ -192,7 +192,7 @@ def test_an_absent_folder_a_split_and_numbers_below_one_are_refused(tmp_path: Pa
 
 def test_an_image_that_cannot_be_decoded_has_a_reason(tmp_path: Path) -> None:
     (tmp_path / "broken.jpg").write_bytes(jpeg(0)[:200])
-    tar = write_tar(tmp_path / "0.tar", {"a.jpg": jpeg(0)})
+    tar = tar_of(tmp_path / "0.tar", {"a.jpg": jpeg(0)})
 
     def reason(path: Path | None, member: str | None, limits: ImageLimits) -> str:
         image = EvaluationImage("a", (), None if path is None else str(path), str(tar), member)

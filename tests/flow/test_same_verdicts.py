@@ -7,7 +7,6 @@ height round otherwise: `ROUNDING`. A row more that raw keeps changes what a sha
 policy cuts by a threshold.
 """
 
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from curation_assets.sources.declaration import add_pool
 from curation_assets.stores.shard_store import ShardStore
 from curation_assets.world.pool import plant_pool, render
 from tests.support.lineage_pools import write_tar
+from tests.support.tars import encoded
 
 pytestmark = pytest.mark.slow
 
@@ -36,9 +36,7 @@ Tars = Mapping[str, Sequence[Row]]
 
 
 def _jpeg(number: int) -> bytes:
-    buffer = io.BytesIO()
-    render(SCENES[number]).save(buffer, "JPEG", quality=92)
-    return buffer.getvalue()
+    return encoded(render(SCENES[number]), "JPEG", quality=92)
 
 
 SCENES = plant_pool(37, 41)

@@ -17,6 +17,8 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw
 
+from tests.support.tars import encoded, tar_of
+
 SCENES = """name: scenes
 kind: world
 source: ''
@@ -36,26 +38,19 @@ def picture(number: int) -> bytes:
     image = Image.new("RGB", (48, 48), "white")
     colour = ("red", "green", "blue")[number % 3]
     ImageDraw.Draw(image).ellipse((4, 4, 14 + number, 14 + number), fill=colour)
-    buffer = io.BytesIO()
-    image.save(buffer, "PNG")
-    return buffer.getvalue()
+    return encoded(image, "PNG")
 
 
 def write_tar(path: Path, numbers: range) -> None:
     """Pictures with captions in webdataset's layout."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(path, "w") as tar:
-        for number in numbers:
-            colour = ("red", "green", "blue")[number % 3]
-            members = {
-                "png": picture(number),
-                "txt": f"a {colour} ball, picture {number}".encode(),
-                "json": json.dumps({"url": f"http://pictures.example/{number}.png"}).encode(),
-            }
-            for extension, data in members.items():
-                info = tarfile.TarInfo(f"{number:04d}.{extension}")
-                info.size = len(data)
-                tar.addfile(info, io.BytesIO(data))
+    members = {}
+    for number in numbers:
+        colour = ("red", "green", "blue")[number % 3]
+        meta = json.dumps({"url": f"http://pictures.example/{number}.png"}).encode()
+        members[f"{number:04d}.png"] = picture(number)
+        members[f"{number:04d}.txt"] = f"a {colour} ball, picture {number}".encode()
+        members[f"{number:04d}.json"] = meta
+    tar_of(path, members)
 
 
 def make(home: Path, curate: list[str]) -> None:

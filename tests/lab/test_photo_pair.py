@@ -1,10 +1,8 @@
 """Training photo_pair on anybody's pairs: from tars or a table to a folder that a profile names."""
 
-import io
 import json
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +20,7 @@ from curation_assets.engines.photo_pair import PhotoPairHead
 from lab import photo_pair as command
 from lab.photo_pair_fit import PairFeatures, Recipe, figures, fit, reduction
 from lab.photo_pairs_read import captions_in, read_photos
+from tests.support.tars import encoded, tar_of
 
 COLOURS = ("red", "green", "blue", "yellow", "black", "white")
 SHAPES = ("circle", "square", "triangle", "stripe")
@@ -59,20 +58,6 @@ def table(tmp_path: Path) -> Path:
     return tmp_path / "pairs.csv"
 
 
-def tar_of(path: Path, members: dict[str, bytes]) -> None:
-    with tarfile.open(path, "w") as tar:
-        for name, data in members.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
-
-
-def png(image: Image.Image) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, "PNG")
-    return buffer.getvalue()
-
-
 # --- what is read
 
 
@@ -108,7 +93,7 @@ def test_photos_of_a_group_stay_in_one_fold(table: Path, tmp_path: Path, monkeyp
 
 
 def test_tars_give_the_pairs_that_have_both(tmp_path: Path) -> None:
-    picture = png(drawn("red", "circle"))
+    picture = encoded(drawn("red", "circle"), "PNG")
     tar_of(
         tmp_path / "00000.tar",
         {"a.png": picture, "a.txt": b" a red circle ", "b.png": picture, "c.txt": b"no image", "d.png": picture,

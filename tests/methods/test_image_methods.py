@@ -28,27 +28,21 @@ from curation_assets.training.students import train_student
 from curation_assets.world.pool import plant_pool, render
 from tests.support.near_duplicates import duplicates_of
 from tests.support.paths import SHARED_DATA
+from tests.support.tars import encoded, tar_of
 from tests.support.verdicts import kept_ids
 
 SHARED = SHARED_DATA
 IMAGE_METHODS = ["tmars", "text_spotting", "image_based"]
 
 
-def encoded(image: Image.Image, quality: int = 92) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, "JPEG", quality=quality)
-    return buffer.getvalue()
-
-
 def write_tar(path: Path, samples: list[tuple[bytes, str]]) -> None:
     """Image bytes and caption per sample, as img2dataset lays them out."""
-    with tarfile.open(path, "w") as tar:
-        for number, (image, caption) in enumerate(samples):
-            meta = json.dumps({"url": f"http://example.org/{number:03d}.jpg"}).encode()
-            for suffix, data in ((".jpg", image), (".txt", caption.encode()), (".json", meta)):
-                info = tarfile.TarInfo(f"{number:05d}{suffix}")
-                info.size = len(data)
-                tar.addfile(info, io.BytesIO(data))
+    members = {}
+    for number, (image, caption) in enumerate(samples):
+        meta = json.dumps({"url": f"http://example.org/{number:03d}.jpg"}).encode()
+        key = f"{number:05d}"
+        members |= {f"{key}.jpg": image, f"{key}.txt": caption.encode(), f"{key}.json": meta}
+    tar_of(path, members)
 
 
 @pytest.fixture(scope="module")
@@ -74,13 +68,13 @@ def pool(settings: Settings, student: str, tmp_path_factory: pytest.TempPathFact
     planted = plant_pool(400, 21)
     chosen = [s for s in planted if s.kind == "clean"][:14]
     chosen += [s for s in planted if s.kind == "scene_text"][:3] + [s for s in planted if s.kind == "text_only"][:5]
-    samples = [(encoded(render(s)), s.caption) for s in chosen]
+    samples = [(encoded(render(s), quality=92), s.caption) for s in chosen]
     listed, pictured = (render(s) for s in [s for s in planted if s.kind == "clean"][20:22])
     samples += [
         (samples[0][0], "another caption of the first"),
-        (encoded(render(chosen[1]), 80), "the second once more"),
-        (encoded(listed), "a file that is listed"),
-        (encoded(pictured, 70), "a picture that is listed"),
+        (encoded(render(chosen[1]), quality=80), "the second once more"),
+        (encoded(listed, quality=92), "a file that is listed"),
+        (encoded(pictured, quality=70), "a picture that is listed"),
     ]
     write_tar(source / "00000.tar", samples)
     import pdqhash
@@ -254,7 +248,8 @@ def test_image_methods_run_on_real_photographs(settings: Settings, student: str,
             (tar.extractfile(name).read(), tar.extractfile(name[:-3] + "txt").read().decode())  # type: ignore[union-attr]
             for name in wanted
         ]
-    samples += [(encoded(Image.open(io.BytesIO(samples[0][0])), 60), "the first, at another quality")]
+    first = Image.open(io.BytesIO(samples[0][0]))
+    samples += [(encoded(first, quality=60), "the first, at another quality")]
     write_tar(tmp_path / "000000.tar", samples)
     reference = tmp_path / "reference.npy"
     options = {"methods": IMAGE_METHODS, "duplicates": True, "reference_images": str(reference), "image_clusters": 4}
@@ -274,7 +269,8 @@ def test_image_methods_run_on_real_photographs(settings: Settings, student: str,
 
 def test_tmars_scores_a_tar_without_dagster(tmp_path: Path) -> None:
     sample = next(s for s in plant_pool(100, 3) if s.kind == "text_only")
-    write_tar(tmp_path / "a.tar", [(encoded(render(sample)), sample.caption), (b"no image", "x")])
+    image = encoded(render(sample), quality=92)
+    write_tar(tmp_path / "a.tar", [(image, sample.caption), (b"no image", "x")])
     names = roles_needed(all_methods()["tmars"], read_captions(tmp_path / "a.tar").columns)
     assert names == ["image_text_encoder", "text_spotter"]
     roles = {name: load_engine(name, load_profile("embedded")) for name in names}

@@ -20,6 +20,7 @@ from curation_assets.scoring.parameters import with_parameters
 from curation_assets.sources.declaration import add_pool
 from curation_assets.world.pool import plant_pool, render
 from tests.support.paths import SHARED_DATA
+from tests.support.tars import encoded, tar_of
 
 METHODS = ["image_blur", "image_dark", "image_light", "image_entropy", "image_aspect"]
 
@@ -71,16 +72,13 @@ def test_a_blank_page_has_little_in_it(name: str) -> None:
 
 def test_the_policy_drops_each_flaw_by_its_signal(tmp_path: Path) -> None:
     kinds = [None, *METHODS]
-    with tarfile.open(tmp_path / "00000.tar", "w") as tar:
-        for number, kind in enumerate(kinds):
-            image = textured(number) if kind is None else flawed(kind, textured(number))
-            buffer = io.BytesIO()
-            image.save(buffer, "PNG")
-            meta = json.dumps({"width": image.width, "height": image.height}).encode()
-            for suffix, data in ((".png", buffer.getvalue()), (".txt", b"a caption of it"), (".json", meta)):
-                info = tarfile.TarInfo(f"{number:05d}{suffix}")
-                info.size = len(data)
-                tar.addfile(info, io.BytesIO(data))
+    members = {}
+    for number, kind in enumerate(kinds):
+        image = textured(number) if kind is None else flawed(kind, textured(number))
+        meta = json.dumps({"width": image.width, "height": image.height}).encode()
+        parts = {".png": encoded(image, "PNG"), ".txt": b"a caption of it", ".json": meta}
+        members |= {f"{number:05d}{suffix}": data for suffix, data in parts.items()}
+    tar_of(tmp_path / "00000.tar", members)
     settings = load_settings(tmp_path / "home", "embedded")
     options = {"methods": METHODS, "policies": ["image_quality"], "distil": False, "downstream": False, "fraction": 0.5}
     add_pool(settings, "flaws", tmp_path / "00000.tar", options=options)

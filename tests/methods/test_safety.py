@@ -19,12 +19,7 @@ from curation_assets.scoring.parameters import with_parameters
 from curation_assets.stores.hash_lists import read_hash_lists
 from curation_assets.world.pool import plant_pool, render
 from tests.support.photos import read_photos
-
-
-def jpeg(image: Image.Image, quality: int = 90) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, "JPEG", quality=quality)
-    return buffer.getvalue()
+from tests.support.tars import encoded
 
 
 @pytest.fixture(scope="module")
@@ -45,21 +40,21 @@ def test_bytes_and_pictures_match(tmp_path: Path, scenes: list[Image.Image]) -> 
     lines = [
         "# supplied by the operator",
         "",
-        hashlib.md5(jpeg(first)).hexdigest().upper(),
-        f"sha256:{hashlib.sha256(jpeg(second)).hexdigest()}",
+        hashlib.md5(encoded(first, quality=90)).hexdigest().upper(),
+        f"sha256:{hashlib.sha256(encoded(second, quality=90)).hexdigest()}",
         f"PDQ:{pdq_of(third)}",
     ]
     (tmp_path / "list.txt").write_text("\n".join(lines))
     found = read_hash_lists([tmp_path / "list.txt"])
     assert found
-    assert found.matches(jpeg(first))
-    assert found.matches(jpeg(second))
-    assert not found.matches(jpeg(second, 60)), "other bytes, and its picture is not listed"
+    assert found.matches(encoded(first, quality=90))
+    assert found.matches(encoded(second, quality=90))
+    assert not found.matches(encoded(second, quality=60)), "other bytes, and its picture is not listed"
     for copy in (third, third.resize((180, 180)), third.transpose(Image.Transpose.FLIP_LEFT_RIGHT), third.rotate(90)):
-        assert found.matches(jpeg(copy, 60))
-    assert not found.matches(jpeg(other))
+        assert found.matches(encoded(copy, quality=60))
+    assert not found.matches(encoded(other, quality=90))
     assert not found.matches(b"no image")
-    assert found.matches(b"a re-encoded copy", [hashlib.sha256(jpeg(second)).hexdigest(), None])
+    assert found.matches(b"a re-encoded copy", [hashlib.sha256(encoded(second, quality=90)).hexdigest(), None])
 
 
 def test_lists_are_told_apart_by_content(tmp_path: Path) -> None:

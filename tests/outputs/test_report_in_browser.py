@@ -1,7 +1,6 @@
 """The report and the compare page of a pool with pictures, in a browser of a desktop's and of a phone's width."""
 
 import base64
-import io
 import re
 import shutil
 from collections.abc import Iterator
@@ -30,6 +29,7 @@ from curation_assets.sources.declaration import add_pool
 from tests.conftest import FinishedPool
 from tests.support.browser import DESKTOP, PHONE, Page, open_browser
 from tests.support.lineage_pools import OPTIONS, bring_up_to_date, write_tar
+from tests.support.tars import encoded
 from tests.support.trained_tables import CONTROLS, POLICIES, write_trained_tables
 
 COUNT = 48
@@ -127,9 +127,7 @@ def _picture(number: int) -> bytes:
     size = (200, 150) if number % 2 else (150, 200)
     slope = np.linspace(0, 1, size[0])[None, :, None]
     pixels = np.broadcast_to(ends[0] * (1 - slope) + ends[1] * slope, (size[1], size[0], 3))
-    buffer = io.BytesIO()
-    Image.fromarray(pixels.astype(np.uint8)).save(buffer, "JPEG")
-    return buffer.getvalue()
+    return encoded(Image.fromarray(pixels.astype(np.uint8)), "JPEG")
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,8 @@ import pytest
 
 from benchmarks.papers.classes import LabelledSet, label_of, set_sha256
 from benchmarks.papers.layouts import read_any_set
-from tests.support.evaluation_folders import jpeg, write_jpeg, write_karpathy_coco, write_tar
+from tests.support.evaluation_folders import jpeg, write_jpeg, write_karpathy_coco
+from tests.support.tars import tar_of
 
 
 def read(path: Path, split: str | None = None, limit: int | None = None) -> LabelledSet:
@@ -73,7 +74,7 @@ def test_folders_named_by_numbers_are_indices_of_the_list(tmp_path: Path, width:
 def test_a_list_of_class_names_keeps_its_lines_or_is_refused(tmp_path: Path, kind: str) -> None:
     if kind == "tars":
         files = {f"s{n}.{end}": data for n in range(4) for end, data in (("jpg", jpeg(n)), ("cls", b"%d" % n))}
-        write_tar(tmp_path / "0.tar", files)
+        tar_of(tmp_path / "0.tar", files)
     else:
         for number, name in enumerate("abcd"):
             write_jpeg(tmp_path / (str(number) if kind == "numbers" else name) / "1.jpg", number)
@@ -113,7 +114,7 @@ def test_wordnet_ids_are_named_by_the_lists_of_imagenet(tmp_path: Path, name: st
 def test_tars_of_clip_benchmark_have_classes(tmp_path: Path) -> None:
     classes = tmp_path / "classes"
     files = {"s0.webp": jpeg(0), "s0.cls": b"1", "s1.jpg": jpeg(1), "s1.cls": b"0\n", "s2.jpg": jpeg(2), "s2.cls": b"x"}
-    write_tar(classes / "test" / "0.tar", files | {"s3.jpg": jpeg(3)})
+    tar_of(classes / "test" / "0.tar", files | {"s3.jpg": jpeg(3)})
     with pytest.raises(ValueError, match=r"hold labels and .*classnames.txt is absent"):
         read(classes)
     (classes / "classnames.txt").write_text("airplane\n")

@@ -1,7 +1,6 @@
 """Scoring a table: one row out per row in, a reason for every gap, no neighbour harmed."""
 
 import io
-import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from curation_assets.scoring.derived import derive_column
 from curation_assets.scoring.files import as_samples, score_file
 from curation_assets.scoring.samples import score_samples
 from curation_assets.stores.images import ImageRejected
+from tests.support.tars import tar_of
 
 
 def ids(n: int) -> list[str]:
@@ -284,16 +284,15 @@ def test_score_file_reads_image_paths_and_webdataset_tars(tmp_path: Path) -> Non
     assert result["clip_score"].to_list() == pytest.approx([0.6, None, None, None])
     assert result["clip_score_reason"].to_list() == [None, "image_undecodable", "image_not_found", "no_image"]
 
-    with tarfile.open(tmp_path / "00000.tar", "w") as tar:
-        for name, data in (
+    tar_of(
+        tmp_path / "00000.tar",
+        (
             ("000000000.jpg", buffer.getvalue()),
             ("000000000.txt", b"right"),
             ("000000001.txt", b"up"),
             ("000000002.jpg", buffer.getvalue()),
-        ):
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
+        ),
+    )
     result = score_file(clip, tmp_path / "00000.tar", tmp_path / "of_tar.parquet", clip.example.roles)
     assert result["key"].to_list() == ["000000000", "000000001", "000000002"]
     assert result["clip_score"].to_list() == pytest.approx([1.0, None, None])
@@ -312,11 +311,7 @@ def test_sizes_are_the_columns_the_originals_or_the_images(tmp_path: Path) -> No
     members["d.json"] = b'{"original_width": null}'
     members["e.txt"] = b"no image"
     members["f.jpg"], members["f.txt"] = b"no image", b"a kite"
-    with tarfile.open(tmp_path / "0.tar", "w") as tar:
-        for name, data in members.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
+    tar_of(tmp_path / "0.tar", members)
     result = score_file(image_stage, tmp_path / "0.tar", tmp_path / "out.tsv", {})
     assert result["conceptual_captions_image"].to_list() == [1, 0, 1, 1, None, None]
     reasons = result["conceptual_captions_image_reason"].to_list()

@@ -17,6 +17,7 @@ from curation_assets.selection.judging import fit_cut, judge_pool
 from curation_assets.selection.policy import Policy, Prefilter, load_policy, policy_content
 from curation_assets.selection.rows import Pool
 from curation_assets.stores.shard_store import ShardStore
+from tests.support.id_lists import npy_bytes
 from tests.support.random_pools import store_pool
 
 CLIP, IMAGE_BASED, BASIC = "signals.clip_score", "signals.image_based", "signals.datacomp_basic"
@@ -47,9 +48,7 @@ def pool_of(folder: Path, ids: list[str], columns: dict[str, np.ndarray]) -> Poo
 def npy_of(uids: list[str]) -> bytes:
     """DataComp's file of a subset, from its description alone: pairs of 64 bits, sorted, saved."""
     pairs = sorted((int(uid[:16], 16), int(uid[16:], 16)) for uid in uids)
-    buffer = io.BytesIO()
-    np.save(buffer, np.array(pairs, dtype=np.dtype("u8,u8")))
-    return buffer.getvalue()
+    return npy_bytes(np.array(pairs, dtype=np.dtype("u8,u8")))
 
 
 def reference_threshold(scores: np.ndarray, fraction: float) -> np.float64:

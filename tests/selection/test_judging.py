@@ -179,20 +179,6 @@ def test_the_row_on_which_a_cut_fell_stays_where_its_value_is_made_again(
     assert verdicts(policy, others, cut)["verdict"].to_list() == ["dropped"] * 8 + ["kept"] * 2
 
 
-def test_compat_keeps_one_more(tmp_path: Path) -> None:
-    """formulas.md §13.6."""
-    compat = Policy(name="p", rank_by="signals.clip_score", fraction=0.2, semantics="compat")
-    cut = fit_cut(compat, pool_of(tmp_path, {"signals.clip_score": TENTHS}))
-    assert (cut.cuts[-1].kept, cut.threshold) == (3, 0.8)
-
-
-def test_threshold_policy(tmp_path: Path) -> None:
-    rows = pool_of(tmp_path, {"signals.clip_score": [0.29, 0.3, None, 0.31]})
-    frame = verdicts(Policy(name="p", rank_by="signals.clip_score", threshold=0.3), rows)
-    assert frame["verdict"].to_list() == ["dropped", "kept", "failed", "kept"]
-    assert frame["reason"][2] == "no_value:no_image"
-
-
 def test_a_count_keeps_so_many_or_all(tmp_path: Path) -> None:
     """Rao et al.'s amalgams are the best so many pairs of a union."""
     rows = pool_of(tmp_path, {"signals.icc": TENTHS})

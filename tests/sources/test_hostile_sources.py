@@ -41,6 +41,7 @@ from tests.support.hostile_sources import (
 )
 from tests.support.ledgers import replay
 from tests.support.lineage_pools import bring_up_to_date, webdataset_pool
+from tests.support.tars import tar_of
 
 #: A tar of a few milliseconds; one folder serves all examples of a test.
 FUZZED = checked_with(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -156,13 +157,7 @@ def test_what_is_called_a_tar_and_is_none_is_named(tmp_path: Path) -> None:
 
 
 def test_members_of_one_name_are_failed_rows(tmp_path: Path) -> None:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as tar:
-        for name, data in [*SOUND.items(), *SOUND.items(), ("0001.txt", b"a third")]:
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
-    path = written(tmp_path / "0.tar", buffer.getvalue())
+    path = tar_of(tmp_path / "0.tar", [*SOUND.items(), *SOUND.items(), ("0001.txt", b"a third")])
     repeated = ["0000.jpg", "0001.jpg", "0001.jpg", "0002.jpg", "0003.jpg"]
     assert reasons(path) == [None] * 4 + [f"member_repeated:{name}" for name in repeated]
     assert read_tar_rows(path)["sample_id"].is_unique().all()

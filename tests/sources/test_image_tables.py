@@ -27,6 +27,7 @@ from curation_assets.sources.tables import unused_images
 from curation_assets.stores.denylist import add_to_denylist
 from curation_assets.stores.images import decode_image, read_member
 from tests.support.paths import SHARED_DATA
+from tests.support.tars import encoded, tar_of
 
 PHOTOS = SHARED_DATA / "photos"
 HF_IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
@@ -37,12 +38,8 @@ def settings(tmp_path: Path) -> Settings:
     return load_settings(tmp_path / "home", "embedded")
 
 
-def encoded(
-    colour: Any = (200, 30, 30), mode: str = "RGB", form: str = "PNG", size: tuple[int, int] = (40, 30)
-) -> bytes:
-    buffer = io.BytesIO()
-    Image.new(mode, size, colour).save(buffer, form)
-    return buffer.getvalue()
+def drawn(colour: Any = (200, 30, 30), mode: str = "RGB", form: str = "PNG", size: tuple[int, int] = (40, 30)) -> bytes:
+    return encoded(Image.new(mode, size, colour), form)
 
 
 def animation() -> bytes:
@@ -88,18 +85,18 @@ def samples_of(pool: Pool, settings: Settings) -> pl.DataFrame:
 def test_hugging_face_parquet_is_read_as_images(tmp_path: Path, settings: Settings) -> None:
     folder = tmp_path / "set" / "data"
     folder.mkdir(parents=True)
-    (folder / "beside.png").write_bytes(encoded((0, 0, 9)))
+    (folder / "beside.png").write_bytes(drawn((0, 0, 9)))
     cells: list[tuple[Any, str | None]] = [
-        ({"bytes": encoded((1, 0, 0)), "path": "1.png"}, None),
-        ({"bytes": encoded((9, 80, 20, 3), "CMYK", "JPEG"), "path": None}, None),
-        ({"bytes": encoded((9, 80, 20, 3), "RGBA"), "path": None}, None),
+        ({"bytes": drawn((1, 0, 0)), "path": "1.png"}, None),
+        ({"bytes": drawn((9, 80, 20, 3), "CMYK", "JPEG"), "path": None}, None),
+        ({"bytes": drawn((9, 80, 20, 3), "RGBA"), "path": None}, None),
         ({"bytes": animation(), "path": "a.gif"}, None),
         ({"bytes": None, "path": "beside.png"}, None),
         ({"bytes": b"", "path": "beside.png"}, None),  # another caption for it
         ({"bytes": b"junk", "path": "j.png"}, "image_undecodable"),
-        ({"bytes": encoded(form="JPEG", size=(300, 300))[:-400], "path": None}, "image_truncated"),
+        ({"bytes": drawn(form="JPEG", size=(300, 300))[:-400], "path": None}, "image_truncated"),
         ({"bytes": huge_png(), "path": None}, "image_too_many_pixels"),
-        ({"bytes": encoded(form="TIFF"), "path": None}, "image_format_not_allowed"),
+        ({"bytes": drawn(form="TIFF"), "path": None}, "image_format_not_allowed"),
         ({"bytes": bytes(50_001), "path": None}, "image_too_many_bytes"),
         ({"bytes": None, "path": "../../x.png"}, "image_path_refused"),
         ({"bytes": None, "path": "/data/uploaded/x.png"}, "image_path_refused"),
@@ -107,7 +104,7 @@ def test_hugging_face_parquet_is_read_as_images(tmp_path: Path, settings: Settin
         ({"bytes": None, "path": "nowhere.png"}, "image_not_found"),
         ({"bytes": None, "path": None}, "missing_image"),
         (None, "missing_image"),
-        ({"bytes": encoded((1, 0, 0)), "path": "again.png"}, "duplicate_sample_id"),  # same bytes, same caption
+        ({"bytes": drawn((1, 0, 0)), "path": "again.png"}, "duplicate_sample_id"),  # same bytes, same caption
     ]
     captions = [[f"caption {number}", "another"] for number in range(len(cells) - 1)]
     captions.append(captions[0])
@@ -137,8 +134,8 @@ def test_hugging_face_parquet_is_read_as_images(tmp_path: Path, settings: Settin
 
 def test_the_schemas_metadata_names_the_image_column(tmp_path: Path, settings: Settings) -> None:
     """Two columns of its form: the declared one counts, else the usual name, else what --image-column says."""
-    image = pa.array([{"bytes": encoded((1, 1, 1)), "path": None}], type=HF_IMAGE)
-    mask = pa.array([{"bytes": encoded((2, 2, 2)), "path": None}], type=HF_IMAGE)
+    image = pa.array([{"bytes": drawn((1, 1, 1)), "path": None}], type=HF_IMAGE)
+    mask = pa.array([{"bytes": drawn((2, 2, 2)), "path": None}], type=HF_IMAGE)
     features = {"scan": {"_type": "Image"}, "text": {"_type": "Value"}}
     source = write_hf(tmp_path / "a.parquet", mask.to_pylist(), features, scan=image, text=["a cat"])
     assert add_pool(settings, "stated", source).columns["image"] == "scan"
@@ -146,7 +143,7 @@ def test_the_schemas_metadata_names_the_image_column(tmp_path: Path, settings: S
     assert add_pool(settings, "usual", plain).columns["image"] == "image"
     assert add_pool(settings, "named", plain, columns={"image": "mask"}).columns["image"] == "mask"
     odd = tmp_path / "c.parquet"
-    pq.write_table(pa.table({"jpg": [encoded()], "thumbnail": [b"x"], "txt": ["a cat"]}), odd)
+    pq.write_table(pa.table({"jpg": [drawn()], "thumbnail": [b"x"], "txt": ["a cat"]}), odd)
     assert add_pool(settings, "binary", odd).columns == {"image": "jpg", "caption": "txt"}
     captions_alone = add_pool(settings, "texts", odd, columns={"image": None})
     assert (captions_alone.kind, captions_alone.has_images) == ("url_table", False)
@@ -155,7 +152,7 @@ def test_the_schemas_metadata_names_the_image_column(tmp_path: Path, settings: S
     pq.write_table(pa.table({"image": [1], "txt": ["a cat"]}), odd)
     with pytest.raises(ValueError, match="must hold image bytes, struct"):
         add_pool(settings, "x", odd, columns={"image": "image"})
-    pq.write_table(pa.table({"image": [encoded()], "label": [3]}), odd)
+    pq.write_table(pa.table({"image": [drawn()], "label": [3]}), odd)
     with pytest.raises(ValueError, match=r"no caption column; expected one of \['caption', 'text'.*--caption-column"):
         add_pool(settings, "x", odd)
     pq.write_table(pa.table({"image": pa.array([], pa.binary()), "text": pa.array([], pa.string())}), odd)
@@ -176,7 +173,7 @@ def test_cells_are_read_from_the_row_groups_that_hold_them(tmp_path: Path) -> No
 def folder_of_images(folder: Path, names: list[str]) -> Path:
     for number, name in enumerate(names):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(encoded((60 * number, 0, 0), form="JPEG" if name.endswith("jpg") else "PNG"))
+        (folder / name).write_bytes(drawn((60 * number, 0, 0), form="JPEG" if name.endswith("jpg") else "PNG"))
     return folder
 
 
@@ -224,7 +221,7 @@ def test_a_folder_with_a_table_of_file_names(tmp_path: Path, settings: Settings)
     # a file that changes or comes back is another version of its shard; the same again is the same
     before = source_fingerprint(pool, "photos-000000", settings)
     assert source_fingerprint(pool, "photos-000000", settings) == before
-    (folder / "absent.jpg").write_bytes(encoded((7, 7, 7), form="JPEG"))
+    (folder / "absent.jpg").write_bytes(drawn((7, 7, 7), form="JPEG"))
     assert source_fingerprint(pool, "photos-000000", settings) != before
     assert samples_of(pool, settings)["status"][8] == "kept"
 
@@ -307,7 +304,7 @@ def test_a_taken_down_image_is_dropped_and_the_others_stay_as_they_are(tmp_path:
 
 
 def test_formats_go_by_their_first_bytes() -> None:
-    assert [extension_of(encoded(form=form)) for form in ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF")] == [
+    assert [extension_of(drawn(form=form)) for form in ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF")] == [
         "jpg", "png", "gif", "bmp", "webp", "bin",
     ]  # fmt: skip
 
@@ -330,32 +327,28 @@ def test_photographs_in_a_folder_are_those_of_their_tar(tmp_path: Path, settings
 
 def _tars(folder: Path) -> None:
     """With img2dataset's table beside the tar."""
-    with tarfile.open(folder / "00000.tar", "w") as tar:
-        for name, data in (("000000000.jpg", encoded(form="JPEG")), ("000000000.txt", b"a red square")):
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
+    tar_of(folder / "00000.tar", (("000000000.jpg", drawn(form="JPEG")), ("000000000.txt", b"a red square")))
     row = {"key": ["000000000"], "status": ["success"], "url": [None], "caption": ["a red square"]}
     pl.DataFrame(row, schema_overrides={"url": pl.String}).write_parquet(folder / "00000.parquet")
 
 
 def _hugging_face(folder: Path) -> None:
-    images = pa.array([{"bytes": encoded(), "path": None}], HF_IMAGE)
+    images = pa.array([{"bytes": drawn(), "path": None}], HF_IMAGE)
     pq.write_table(pa.table({"image": images, "text": ["a red square"]}), folder / "part [0].parquet")
 
 
 def _listed_images(folder: Path) -> None:
-    (folder / "a [1].png").write_bytes(encoded())
+    (folder / "a [1].png").write_bytes(drawn())
     pl.DataFrame({"file_name": ["a [1].png"], "caption": ["a red square"]}).write_csv(folder / "metadata.csv")
 
 
 def _listed_in_jsonl(folder: Path) -> None:
-    (folder / "a [1].png").write_bytes(encoded())
+    (folder / "a [1].png").write_bytes(drawn())
     (folder / "metadata [x].jsonl").write_text(json.dumps({"file_name": "a [1].png", "caption": "a red square"}) + "\n")
 
 
 def _texts_beside(folder: Path) -> None:
-    (folder / "a*.png").write_bytes(encoded())
+    (folder / "a*.png").write_bytes(drawn())
     (folder / "a*.txt").write_text("a red square")
 
 
@@ -405,7 +398,7 @@ def brought(path: Path, columns: dict[str, Any], features: dict[str, Any] | None
     return path
 
 
-CELLS = [encoded((1, 2, 3)), encoded((9, 2, 3))]
+CELLS = [drawn((1, 2, 3)), drawn((9, 2, 3))]
 STRUCTS = [{"bytes": cell, "path": None} for cell in CELLS]
 
 
@@ -503,7 +496,7 @@ def test_captions_beside_images_by_other_names(tmp_path: Path, settings: Setting
     for key in ("one", "two"):
         image = tmp_path / "set" / (f"{key}/image.png" if "/" in text else f"{key}.png")
         image.parent.mkdir(parents=True, exist_ok=True)
-        image.write_bytes(encoded((len(key), key == "one", 7)))
+        image.write_bytes(drawn((len(key), key == "one", 7)))
         (tmp_path / "set" / text.format(key=key)).write_text(f"the {key}")
     samples = samples_of(add_pool(settings, "beside", tmp_path / "set"), settings)
     assert samples.select("caption", "status").rows() == [("the one", "kept"), ("the two", "kept")]

@@ -20,6 +20,7 @@ from curation_assets.sources.noisy_photos import (
 )
 from curation_assets.world.photo_damage import DARK_LEVEL, TINY_PX, luminance
 from tests.support.noisy_photos import write_scene_tar
+from tests.support.tars import tar_of
 
 
 @pytest.fixture(scope="module")
@@ -133,11 +134,7 @@ def test_what_cannot_be_written_is_refused(folder: Path, tmp_path: Path) -> None
         write_noisy_photos([tar, tar], tmp_path / "pool")
     with pytest.raises(ValueError, match="shard_size must be at least 1"):
         write_noisy_photos([tar], tmp_path / "pool", shard_size=0)
-    with tarfile.open(tmp_path / "broken.tar", "w") as broken:
-        for name, data in (("1.jpg", b"no image"), ("1.txt", b"a dog")):
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            broken.addfile(info, io.BytesIO(data))
+    tar_of(tmp_path / "broken.tar", (("1.jpg", b"no image"), ("1.txt", b"a dog")))
     with pytest.raises(ValueError, match="broken/1 is not sound"):
         write_noisy_photos([tmp_path / "broken.tar"], tmp_path / "pool", mix={"clean": 1})
     assert not (tmp_path / "pool").exists()

@@ -1,6 +1,5 @@
 """Sources: kinds of the package and of a user's own keep to one contract, and are found by their files."""
 
-import io
 import re
 import sqlite3
 import sys
@@ -21,6 +20,7 @@ from curation_assets.sources.declaration import add_pool, load_pool
 from curation_assets.sources.shards import build_samples, discover_shards, download, register_shard, source_fingerprint
 from tests.support.lineage_pools import jpeg, write_tar
 from tests.support.paths import REPOSITORY
+from tests.support.tars import encoded
 
 PAGE = (REPOSITORY / "docs" / "user" / "own_source.md").read_text(encoding="utf-8")
 CODE = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)[0]
@@ -43,9 +43,7 @@ def own(settings: Settings) -> Path:
 
 
 def picture(seed: int) -> bytes:
-    buffer = io.BytesIO()
-    Image.new("RGB", (40, 30), (seed * 40 % 256, 90, 120)).save(buffer, "PNG")
-    return buffer.getvalue()
+    return encoded(Image.new("RGB", (40, 30), (seed * 40 % 256, 90, 120)), "PNG")
 
 
 def database(path: Path, captions: list[str] = CAPTIONS) -> Path:

@@ -43,6 +43,7 @@ from curation_assets.world.server import (
     write_world_urls,
 )
 from tests.support.paths import SHARED_DATA
+from tests.support.tars import encoded, tar_of
 
 PHOTOS = SHARED_DATA / "photos"
 
@@ -89,19 +90,8 @@ def reasons(samples: pl.DataFrame) -> Counter[str]:
 def jpeg(width: int = 32, height: int = 24, colour: tuple[int, int, int] = (200, 30, 30), **options: Any) -> bytes:
     """A noisy picture: truncation must cut into real data."""
     noise = np.random.default_rng(width * height + sum(colour)).integers(0, 40, (height, width, 3))
-    buffer = io.BytesIO()
-    Image.fromarray(np.clip(noise + np.array(colour), 0, 255).astype(np.uint8)).save(buffer, "JPEG", **options)
-    return buffer.getvalue()
-
-
-def write_tar(path: Path, members: dict[str, bytes]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(path, "w") as tar:
-        for name, data in members.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
-    return path
+    pixels = np.clip(noise + np.array(colour), 0, 255).astype(np.uint8)
+    return encoded(Image.fromarray(pixels), "JPEG", **options)
 
 
 # -- images -------------------------------------------------------------------------------------------------------
@@ -158,7 +148,7 @@ def test_images_come_out_upright_rgb_and_on_white() -> None:
 
 
 def test_tar_index_reads_by_name_and_reports_damage(tmp_path: Path) -> None:
-    path = write_tar(tmp_path / "a.tar", {"0.txt": b"zero", "1.txt": b"one" * 400, "2.txt": b"two"})
+    path = tar_of(tmp_path / "a.tar", {"0.txt": b"zero", "1.txt": b"one" * 400, "2.txt": b"two"})
     index = TarIndex(path)
     assert index.damage is None
     assert index.read("2.txt") == b"two"
@@ -297,7 +287,7 @@ def test_the_tar_is_believed_and_not_the_table_beside_it(tmp_path: Path) -> None
     folder = out / key
     index = TarIndex(folder / "000000.tar")
     lost = first["member"][1]
-    write_tar(folder / "000000.tar", {name: index.read(name) for name in index.members if name != lost})
+    tar_of(folder / "000000.tar", {name: index.read(name) for name in index.members if name != lost})
     receipt = json.loads((folder / "receipt.json").read_text())
     write_receipt(folder, receipt["request_sha256"])  # of the tar as it is now
     output = download_shard(urls, out, key, settings=served)
@@ -377,9 +367,7 @@ def test_large_images_shrink_upright_and_small_ones_keep_their_bytes(
 
 
 def picture(form: str) -> bytes:
-    buffer = io.BytesIO()
-    Image.new("RGB", (8, 6), (10, 200, 30)).save(buffer, form)
-    return buffer.getvalue()
+    return encoded(Image.new("RGB", (8, 6), (10, 200, 30)), form)
 
 
 NAMES = {"jpg": "JPEG", "JPEG": "JPEG", "jfif": "JPEG", "PNG": "PNG", "webp": "WEBP", "gif": "GIF", "GIF": "GIF",
@@ -393,7 +381,7 @@ def test_an_image_of_a_tar_is_read_or_its_format_is_refused(tmp_path: Path, sett
         "a.TXT": b"a green thing",
         "a.Json": b'{"url": "http://x.example/a"}',
     }
-    pool = add_pool(settings, "formats", write_tar(tmp_path / "tars" / "0.tar", members).parent)
+    pool = add_pool(settings, "formats", tar_of(tmp_path / "tars" / "0.tar", members).parent)
     _, _, samples = raw_tables(pool, "formats-000000", settings)
     is_read = NAMES[extension] in ImageLimits().formats
     assert samples["reason"].to_list() == [None if is_read else "image_format_not_allowed"]
@@ -430,7 +418,7 @@ def test_no_sample_of_a_tar_is_lost_between_keys(
     data = {name: jpeg() for name in members}
     data |= {name: name.encode() for name in members if name.endswith((".txt", ".caption", ".text"))}
     data |= {name: json.dumps({"caption": name}).encode() for name in members if name.endswith(".json")}
-    read = read_tar_rows(write_tar(tmp_path / "0.tar", data))
+    read = read_tar_rows(tar_of(tmp_path / "0.tar", data))
     assert set(read.select("member", "caption").rows()) == set(rows)
     assert read.height == len(rows) == len(sample_keys(tmp_path / "0.tar"))
 
@@ -439,7 +427,7 @@ def test_no_sample_of_a_tar_is_lost_between_keys(
 @pytest.mark.parametrize("name", ["caption", "text"])
 def test_a_caption_in_the_json_alone_is_one(tmp_path: Path, name: str, listed: Any) -> None:
     data = {"a.jpg": jpeg(), "a.json": json.dumps({name: listed, "url": "http://x.example/a"}).encode()}
-    row = read_tar_rows(write_tar(tmp_path / "0.tar", data)).row(0, named=True)
+    row = read_tar_rows(tar_of(tmp_path / "0.tar", data)).row(0, named=True)
     assert (row["caption"], row["source_reason"]) == ("one", None)
 
 
@@ -460,7 +448,7 @@ def test_broken_tars_give_a_row_and_a_reason_for_everything(tmp_path: Path, sett
         "0010.jpg": whole, "0010.txt": "schön".encode(), "0010.json": b"{broken",
         "0011.jpg": whole, "0011.txt": b"the last one",
     }  # fmt: skip
-    tar = write_tar(tmp_path / "tars" / "000007.tar", members)
+    tar = tar_of(tmp_path / "tars" / "000007.tar", members)
     data = tar.read_bytes()
     last_jpeg = TarIndex(tar).members["0011.jpg"]
     tar.write_bytes(data[: last_jpeg.offset + 50])  # truncated inside the last image
@@ -492,7 +480,7 @@ def test_broken_tars_give_a_row_and_a_reason_for_everything(tmp_path: Path, sett
 
 
 def test_what_img2dataset_failed_on_stays_in_the_pool(tmp_path: Path, settings: Settings) -> None:
-    write_tar(tmp_path / "tars" / "00000.tar", {"000000001.jpg": jpeg(), "000000001.txt": b"arrived"})
+    tar_of(tmp_path / "tars" / "00000.tar", {"000000001.jpg": jpeg(), "000000001.txt": b"arrived"})
     pl.DataFrame(
         {
             "key": ["000000000", "000000001", "000000002"],
@@ -512,8 +500,8 @@ def test_what_img2dataset_failed_on_stays_in_the_pool(tmp_path: Path, settings: 
 def test_samples_without_url_keep_their_id_when_resharded(tmp_path: Path, settings: Settings) -> None:
     first = {"a/000.jpg": jpeg(), "a/000.txt": b"one", "a/001.jpg": jpeg(30, 30), "a/001.txt": b"two"}
     moved = {"x17.jpg": jpeg(30, 30), "x17.txt": b"two"}
-    write_tar(tmp_path / "tars" / "000000.tar", first)
-    write_tar(tmp_path / "tars" / "000001.tar", moved)
+    tar_of(tmp_path / "tars" / "000000.tar", first)
+    tar_of(tmp_path / "tars" / "000001.tar", moved)
     pool = add_pool(settings, "moved", tmp_path / "tars")
     tables = [raw_tables(pool, shard, settings)[2] for shard in discover_shards(pool, settings)]
     assert tables[0]["sample_id"][1] == tables[1]["sample_id"][0] != tables[0]["sample_id"][0]

@@ -8,13 +8,12 @@ from PIL import Image
 
 from curation_assets.sources.download.resizing import guarded_resizer
 from curation_assets.stores.images import DEFAULT_LIMITS
+from tests.support.tars import encoded
 
 
 def image_of(mode: str, width: int, height: int, form: str) -> bytes:
     pixels = np.random.default_rng(width).integers(0, 256, (height, width, 4), dtype=np.uint8)
-    stream = io.BytesIO()
-    Image.fromarray(pixels).convert(mode).save(stream, form)
-    return stream.getvalue()
+    return encoded(Image.fromarray(pixels).convert(mode), form)
 
 
 @pytest.mark.slow

@@ -1,8 +1,6 @@
 """Conceptual Captions beyond its text filter: overlap, transformation, the count of concepts, the funnel."""
 
-import io
 import json
-import tarfile
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +25,7 @@ from curation_assets.stores.catalog import open_pool
 from curation_assets.stores.content_hash import frame_sha256
 from curation_assets.world.pool import plant_pool, render
 from tests.support.sql_tables import connection_of, samples, signal
+from tests.support.tars import encoded, tar_of
 from tests.support.tiny_wordnet import write_wordnet
 
 MEANINGS = {
@@ -220,16 +219,13 @@ def test_exactly_100_mentions_are_too_few() -> None:
 
 
 def scene_tar(path: Path, size: int) -> None:
-    with tarfile.open(path, "w") as tar:
-        for number, sample in enumerate(plant_pool(size, 11)):
-            buffer = io.BytesIO()
-            render(sample).save(buffer, format="PNG")
-            sizes = json.dumps({"original_width": sample.scene.width_px, "original_height": sample.scene.height_px})
-            parts = (("png", buffer.getvalue()), ("txt", sample.caption.encode()), ("json", sizes.encode()))
-            for suffix, data in parts:
-                info = tarfile.TarInfo(f"{number:09d}.{suffix}")
-                info.size = len(data)
-                tar.addfile(info, io.BytesIO(data))
+    members = {}
+    for number, sample in enumerate(plant_pool(size, 11)):
+        sizes = {"original_width": sample.scene.width_px, "original_height": sample.scene.height_px}
+        members[f"{number:09d}.png"] = encoded(render(sample), "PNG")
+        members[f"{number:09d}.txt"] = sample.caption.encode()
+        members[f"{number:09d}.json"] = json.dumps(sizes).encode()
+    tar_of(path, members)
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """Rows that are in a benchmark: planted copies are found, dropped before every cut, and stale when it changes."""
 
 import hashlib
-import io
 import json
 from pathlib import Path
 from typing import Any
@@ -36,6 +35,7 @@ from curation_assets.stores.denylist import add_to_denylist
 from tests.support.ledgers import replay
 from tests.support.lineage_pools import OPTIONS, score_by_hand, summarise, write_tar
 from tests.support.summaries import answer, check_statements
+from tests.support.tars import encoded
 
 LONG = "Two brown dogs run over a wet field behind the old red barn while it rains"  # 16 words
 SHARD = "photos-000000"
@@ -47,17 +47,12 @@ def picture(seed: int, size: tuple[int, int] = (512, 384)) -> Image.Image:
     return Image.fromarray(grid).resize(size, Image.Resampling.BICUBIC).filter(ImageFilter.GaussianBlur(1))
 
 
-def coded(image: Image.Image, kind: str = "JPEG", **settings: Any) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, kind, **settings)
-    return buffer.getvalue()
-
-
 def planted_pool(home: Path, **options: Any) -> Settings:
     """Rows 0 to 3 are of benchmark `val`: the file itself, recompressed, mirrored, half as large. Row 4 quotes `asked`.
     The others are unrelated; row 11's caption is blank."""
-    images = [coded(picture(0)), coded(picture(1), quality=40), coded(ImageOps.mirror(picture(2)))]
-    images += [coded(picture(3).resize((256, 192))), *(coded(picture(100 + number)) for number in range(4, 12))]
+    images = [encoded(picture(0)), encoded(picture(1), quality=40), encoded(ImageOps.mirror(picture(2)))]
+    images.append(encoded(picture(3).resize((256, 192))))
+    images += [encoded(picture(100 + number)) for number in range(4, 12)]
     captions = [f"a photo of thing {number} small" for number in range(12)]
     captions[4], captions[11] = f"Buy now: {LONG.upper()}!", " "
     rows = [
@@ -68,7 +63,7 @@ def planted_pool(home: Path, **options: Any) -> Settings:
     val = home / "val"
     val.mkdir()
     for number in range(4):
-        (val / f"{number}.jpg").write_bytes(coded(picture(number)))
+        (val / f"{number}.jpg").write_bytes(encoded(picture(number)))
     (val / "broken.jpg").write_bytes(b"no jpeg")
     lines = [{"question": LONG}, {"captions": ["too short to be found"]}, LONG.replace("dogs", "cats")]
     (home / "asked.jsonl").write_text("\n".join(json.dumps(line) for line in lines))
@@ -140,7 +135,7 @@ def test_a_changed_benchmark_is_compared_again_and_moves_the_cuts(tmp_path: Path
     chain = [("signals/benchmarks", None), ("filtered/random_cut", None), ("signals/contamination", SHARD)]
     assert all(is_up_to_date(ctx, tables[name], shard, tables=tables) for name, shard in chain)
     before = benchmark_sha256(tmp_path / "val")
-    (tmp_path / "val" / "new.png").write_bytes(coded(picture(105), "PNG"))  # shows what row 5 shows
+    (tmp_path / "val" / "new.png").write_bytes(encoded(picture(105), "PNG"))  # shows what row 5 shows
     assert benchmark_sha256(tmp_path / "val") != before
     assert not is_up_to_date(ctx, tables["signals/benchmarks"], tables=tables)
     ctx = run(ctx.settings)
@@ -240,7 +235,8 @@ def test_a_broken_benchmark_is_an_error_that_names_it(tmp_path: Path, name: str,
         path.write_bytes(content)
     given = path.parent if path.parent != tmp_path else path
     settings = load_settings(tmp_path / "home", "embedded")
-    write_tar(tmp_path / "tars" / "000000.tar", [("0", "http://a.example/0.jpg", "x y", coded(picture(0)))])
+    row = ("0", "http://a.example/0.jpg", "x y", encoded(picture(0)))
+    write_tar(tmp_path / "tars" / "000000.tar", [row])
     add_pool(settings, "photos", tmp_path / "tars", options=OPTIONS | {"decontaminate": [str(given)]})
     ctx = PoolContext.open(settings, "photos")
     tables = tables_of(ctx)
@@ -253,7 +249,8 @@ def test_two_benchmarks_of_one_name_are_refused(tmp_path: Path) -> None:
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "val.jsonl").write_text(json.dumps(LONG))
     settings = load_settings(tmp_path / "home", "embedded")
-    write_tar(tmp_path / "tars" / "000000.tar", [("0", "http://a.example/0.jpg", "x y", coded(picture(0)))])
+    row = ("0", "http://a.example/0.jpg", "x y", encoded(picture(0)))
+    write_tar(tmp_path / "tars" / "000000.tar", [row])
     given = [str(tmp_path / folder / "val.jsonl") for folder in ("a", "b")]
     add_pool(settings, "photos", tmp_path / "tars", options=OPTIONS | {"decontaminate": given})
     ctx = PoolContext.open(settings, "photos")
@@ -372,7 +369,7 @@ def test_the_command_finds_samples_of_a_release_in_any_benchmark(tmp_path: Path)
     assert [one["method"] for one in output["matches"]] == ["caption", "bytes", "pdq", "pdq", "pdq"]
     assert output["samples"] == 11
     (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "0.png").write_bytes(coded(picture(900), "PNG"))
+    (tmp_path / "other" / "0.png").write_bytes(encoded(picture(900), "PNG"))
     clean = CliRunner().invoke(app, [*words[:-1], str(tmp_path / "other")])
     assert clean.exit_code == 0, clean.output
     assert "11 samples of all, of which 0 could not be compared" in clean.output
@@ -388,8 +385,8 @@ def test_the_report_shows_near_ones_beside_the_benchmark(tmp_path: Path) -> None
     crops = (known.crop((left, left, *known.size)) for left in range(1, 200))
     near = next(crop for crop in crops if 36 <= bits(crop) <= 44)
     (tmp_path / "val").mkdir()
-    (tmp_path / "val" / "0.png").write_bytes(original := coded(known, "PNG"))
-    images = [coded(near, "PNG"), coded(picture(7), "PNG")]
+    (tmp_path / "val" / "0.png").write_bytes(original := encoded(known, "PNG"))
+    images = [encoded(near, "PNG"), encoded(picture(7), "PNG")]
     rows = [(f"{n}", f"http://a.example/{n}.png", f"a photo <{n}>", image) for n, image in enumerate(images)]
     write_tar(tmp_path / "tars" / "000000.tar", rows)
     settings = load_settings(tmp_path, "embedded")

@@ -1,6 +1,5 @@
 """Values that a pool brings along: DataComp's metadata without any image gives the subsets of DataComp's baselines."""
 
-import io
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from curation_assets.numeric.identity import pack_uids
 from curation_assets.selection.policy import Policy, Prefilter, load_policies, policy_content
 from curation_assets.sources.declaration import add_pool
 from curation_assets.sources.options import given_columns
+from tests.support.id_lists import npy_bytes
 
 B32, L14 = "clip_b32_similarity_score", "clip_l14_similarity_score"
 SENTENCES = [
@@ -71,17 +71,13 @@ def subset_of(ctx: PoolContext, policy: str) -> bytes:
     run_with_upstream(ctx, f"filtered/{policy}")
     verdicts = ctx.store.scan(f"filtered/{policy}").collect()
     assert set(verdicts["verdict"]) <= {"kept", "dropped", "failed"}
-    buffer = io.BytesIO()
-    np.save(buffer, pack_uids(verdicts.filter(pl.col("verdict") == "kept")["sample_id"].to_list()))
-    return buffer.getvalue()
+    return npy_bytes(pack_uids(verdicts.filter(pl.col("verdict") == "kept")["sample_id"].to_list()))
 
 
 def reference_npy(table: pl.DataFrame, chosen: np.ndarray) -> bytes:
     """Pairs of 64 bits, sorted, saved."""
     pairs = sorted((int(uid[:16], 16), int(uid[16:], 16)) for uid in table.filter(pl.Series(chosen))["uid"])
-    buffer = io.BytesIO()
-    np.save(buffer, np.array(pairs, np.dtype("u8,u8")))
-    return buffer.getvalue()
+    return npy_bytes(np.array(pairs, np.dtype("u8,u8")))
 
 
 def top(scores: np.ndarray, fraction: float) -> np.ndarray:

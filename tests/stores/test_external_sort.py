@@ -1,6 +1,5 @@
 """Files that are written part by part, against those written at once."""
 
-import io
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,18 +12,12 @@ from hypothesis import strategies as st
 from curation_assets.numeric.identity import packed_uids
 from curation_assets.stores.parquet import write_as_frame
 from curation_assets.stores.subsets import lists_subset, write_sorted_subset
-from tests.support.id_lists import unpack_uids
+from tests.support.id_lists import npy_bytes, unpack_uids
 
 
 @pytest.fixture(scope="module")
 def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("scratch")
-
-
-def npy_bytes(array: np.ndarray) -> bytes:
-    file = io.BytesIO()
-    np.save(file, array, allow_pickle=False)
-    return file.getvalue()
 
 
 @given(ids=st.lists(st.integers(0, 6), max_size=30), size=st.sampled_from([1, 3, 100]))

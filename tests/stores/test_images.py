@@ -1,6 +1,5 @@
 """Pixels out of untrusted bytes: modes and formats, both decoders, metadata, scans, animations."""
 
-import io
 import random
 import struct
 import zlib
@@ -23,6 +22,7 @@ from curation_assets.stores.images import (
     check_image,
     decode_image,
 )
+from tests.support.tars import encoded
 
 WIDTH, HEIGHT = 64, 48
 _ACROSS = np.tile(np.linspace(20, 220, WIDTH), (HEIGHT, 1))
@@ -32,12 +32,6 @@ GREY = np.asarray(Image.fromarray(COLOURS).convert("L"))  # (H, W)
 MARKED = np.where(np.arange(WIDTH) < WIDTH // 2, 30, GREY).astype(np.uint8)  # its left half is to be transparent
 HALF = np.full((HEIGHT, WIDTH), 128, np.uint8)  # alpha
 UPRIGHT = 6  # EXIF: turn by 90° to view
-
-
-def encoded(image: Image.Image, form: str, **options: Any) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, form, **options)
-    return buffer.getvalue()
 
 
 def chunk(kind: bytes, data: bytes) -> bytes:

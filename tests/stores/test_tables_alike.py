@@ -39,6 +39,7 @@ from curation_assets.stores.damaged_tables import ROW_REASON, read_sound_rows, s
 from curation_assets.stores.text_format import TextFormat, table_suffix
 from curation_assets.stores.text_tables import read_rows
 from tests.support.hostile_sources import tar_bytes
+from tests.support.tars import encoded
 
 FUZZED = checked_with(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 HOSTILE = [
@@ -67,9 +68,7 @@ ROWS = st.lists(CAPTIONS.filter(lambda text: text.strip("\n") != ""), min_size=1
 
 
 def _pixels() -> bytes:
-    buffer = io.BytesIO()
-    Image.new("RGB", (40, 30), (200, 30, 30)).save(buffer, "PNG")
-    return buffer.getvalue()
+    return encoded(Image.new("RGB", (40, 30), (200, 30, 30)), "PNG")
 
 
 PIXELS = _pixels()

@@ -1,21 +1,19 @@
 """Tiny evaluation sets as they lie on a disk: real jpegs, in the layouts that the field publishes."""
 
-import io
 import json
-import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
+from tests.support.tars import encoded
+
 
 def jpeg(seed: int) -> bytes:
     """A real jpeg of noise, 48 wide and 32 high."""
     pixels = np.random.default_rng(seed).integers(0, 255, (32, 48, 3), dtype=np.uint8)
-    stream = io.BytesIO()
-    Image.fromarray(pixels).save(stream, "JPEG")
-    return stream.getvalue()
+    return encoded(Image.fromarray(pixels), "JPEG")
 
 
 def write_jpeg(path: Path, seed: int = 0) -> Path:
@@ -29,17 +27,6 @@ def write_json(path: Path, content: object) -> Path:
     """Write JSON, with its folders."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content), encoding="utf-8")
-    return path
-
-
-def write_tar(path: Path, files: Mapping[str, bytes]) -> Path:
-    """Write a tar of these files, in order."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(path, "w") as tar:
-        for name, data in files.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
     return path
 
 

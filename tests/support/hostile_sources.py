@@ -12,6 +12,7 @@ from curation_assets.core.settings import Settings, load_settings
 from curation_assets.sources.declaration import Pool, add_pool
 from curation_assets.sources.shards import build_samples, discover_shards, download, register_shard
 from curation_assets.stores.tar_samples import TAR_REASONS
+from tests.support import tars
 from tests.support.lineage_pools import jpeg
 
 Members = dict[str, bytes]  # name → content, in the order of the tar
@@ -30,13 +31,7 @@ def sound_members(count: int = 5, first: int = 0) -> Members:
 
 def tar_bytes(members: Mapping[str, bytes]) -> bytes:
     """A tar in GNU's format, which takes names of any bytes (as `tarfile` escapes them)."""
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as tar:
-        for name, data in members.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
-    return buffer.getvalue()
+    return tars.tar_bytes(members, tarfile.GNU_FORMAT)
 
 
 def header_offsets(data: bytes) -> dict[str, int]:

@@ -1,5 +1,6 @@
 """Lists of ids, whole."""
 
+import io
 from pathlib import Path
 
 import numpy as np
@@ -18,3 +19,10 @@ def unpack_uids(packed: np.ndarray) -> list[str]:
     if packed.dtype != UID_DTYPE:
         raise ValueError(f"expected dtype u8,u8 (high, low 64 bits), got {packed.dtype}")
     return [f"{int(high):016x}{int(low):016x}" for high, low in zip(packed["f0"], packed["f1"], strict=True)]
+
+
+def npy_bytes(array: np.ndarray) -> bytes:
+    """An array as numpy's own file."""
+    buffer = io.BytesIO()
+    np.save(buffer, array, allow_pickle=False)
+    return buffer.getvalue()

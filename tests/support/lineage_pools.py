@@ -1,10 +1,8 @@
 """Small pools whose raw, fused and filtered tables are made by the flow itself; only the signals are hand-written."""
 
 import hashlib
-import io
 import json
 import shutil
-import tarfile
 import tempfile
 from collections.abc import Mapping
 from functools import cache
@@ -21,6 +19,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import materialise_table
 from curation_assets.flow.graph import tables_of
 from curation_assets.sources.declaration import add_pool
+from tests.support.tars import encoded, tar_of
 
 SIGNALS = ("icc", "clip_score", "sieve")
 #: The images are noise: no figure measured on photographs holds for them, and all policies apply.
@@ -30,26 +29,18 @@ OPTIONS: dict[str, Any] = {"fraction": 0.25, "distil": False, "downstream": Fals
 def jpeg(seed: int) -> bytes:
     """A picture of noise that no other seed gives."""
     pixels = np.random.default_rng(seed).integers(0, 256, (24, 32, 3), dtype=np.uint8)
-    buffer = io.BytesIO()
-    Image.fromarray(pixels).save(buffer, "JPEG")
-    return buffer.getvalue()
+    return encoded(Image.fromarray(pixels), "JPEG")
 
 
 def write_tar(
     path: Path, rows: list[tuple[str, str, str, bytes]], facts: Mapping[str, Mapping[str, str]] = MappingProxyType({})
 ) -> None:
     """(key, url, caption, image) per sample. `facts`: key → what its json has besides."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(path, "w") as tar:
-        for key, url, caption, image in rows:
-            for extension, data in (
-                ("jpg", image),
-                ("txt", caption.encode()),
-                ("json", json.dumps({"url": url, "caption": caption, **facts.get(key, {})}).encode()),
-            ):
-                info = tarfile.TarInfo(f"{key}.{extension}")
-                info.size = len(data)
-                tar.addfile(info, io.BytesIO(data))
+    members = {}
+    for key, url, caption, image in rows:
+        meta = json.dumps({"url": url, "caption": caption, **facts.get(key, {})}).encode()
+        members |= {f"{key}.jpg": image, f"{key}.txt": caption.encode(), f"{key}.json": meta}
+    tar_of(path, members)
 
 
 def caption_of(number: int) -> str:

@@ -1,11 +1,12 @@
 """Small images that declare inside whether they may be used for training: XMP in every place, and signed manifests."""
 
-import io
 import struct
 import zlib
 from pathlib import Path
 
 from PIL import Image
+
+from tests.support.tars import encoded
 
 PLUS = "http://ns.useplus.org/ldf/xmp/1.0/"
 VOCABULARY = "http://ns.useplus.org/ldf/vocab/"
@@ -14,9 +15,7 @@ SIGNED = Path(__file__).parent / "c2pa"  # signed by c2pa-python 0.38 with a cer
 
 def image(kind: str = "JPEG", colour: tuple[int, int, int] = (200, 80, 10), size: int = 16) -> bytes:
     """A plain image."""
-    stream = io.BytesIO()
-    Image.new("RGB", (size, size), colour).save(stream, kind)
-    return stream.getvalue()
+    return encoded(Image.new("RGB", (size, size), colour), kind)
 
 
 def xmp(value: str, *, form: str = "attribute") -> bytes:
@@ -47,9 +46,7 @@ def jpeg_with_xmp(packet: bytes, **colour: tuple[int, int, int]) -> bytes:
 
 def avif_with_xmp(packet: bytes) -> bytes:
     """An AVIF with an item of XMP."""
-    stream = io.BytesIO()
-    Image.new("RGB", (16, 16)).save(stream, "AVIF", xmp=packet)
-    return stream.getvalue()
+    return encoded(Image.new("RGB", (16, 16)), "AVIF", xmp=packet)
 
 
 def png_with_chunk(name: bytes, content: bytes, length: int | None = None) -> bytes:

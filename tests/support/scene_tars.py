@@ -1,13 +1,12 @@
 """Tars of planted scenes, or of other pictures: a pool whose shards are files."""
 
-import io
-import tarfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from PIL import Image
 
 from curation_assets.world.pool import PlantedSample, render
+from tests.support.tars import encoded, tar_of
 
 
 def write_scenes(path: Path, scenes: Sequence[PlantedSample], first_key: int = 0) -> None:
@@ -17,12 +16,8 @@ def write_scenes(path: Path, scenes: Sequence[PlantedSample], first_key: int = 0
 
 def write_pairs(path: Path, pairs: Iterable[tuple[Image.Image, str]], first_key: int = 0) -> None:
     """KEY.jpg and KEY.txt per picture and caption; keys count from `first_key`."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(path, "w") as tar:
-        for number, (image, caption) in enumerate(pairs, first_key):
-            buffer = io.BytesIO()
-            image.save(buffer, "JPEG", quality=92)
-            for suffix, data in ((".jpg", buffer.getvalue()), (".txt", caption.encode())):
-                info = tarfile.TarInfo(f"{number:05d}{suffix}")
-                info.size = len(data)
-                tar.addfile(info, io.BytesIO(data))
+    members = {}
+    for number, (image, caption) in enumerate(pairs, first_key):
+        key = f"{number:05d}"
+        members |= {f"{key}.jpg": encoded(image, quality=92), f"{key}.txt": caption.encode()}
+    tar_of(path, members)

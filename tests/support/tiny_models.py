@@ -12,8 +12,6 @@ from PIL import Image
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import (
-    BertConfig,
-    BertModel,
     Blip2Config,
     Blip2ForConditionalGeneration,
     BlipConfig,
@@ -30,7 +28,6 @@ from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
     PreTrainedTokenizerFast,
-    RobertaConfig,
     RobertaModel,
     VisionEncoderDecoderModel,
 )
@@ -80,21 +77,19 @@ def make_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
 
 def special(tokenizer: PreTrainedTokenizerFast) -> dict[str, int]:
     """Token ids that every config wants."""
-    return {
-        "bos_token_id": tokenizer.bos_token_id,
-        "eos_token_id": tokenizer.eos_token_id,
-        "pad_token_id": tokenizer.pad_token_id,
-    }
+    names = ("bos_token_id", "eos_token_id", "pad_token_id")
+    return {name: getattr(tokenizer, name) for name in names}
 
 
-VISION = {
-    "hidden_size": WIDTH,
-    "intermediate_size": WIDTH,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "image_size": 32,
-    "patch_size": 8,
-}
+LAYER = {"num_hidden_layers": 1, "num_attention_heads": 2}
+LAYER |= {"hidden_size": WIDTH, "intermediate_size": WIDTH}
+VISION = {**LAYER, "image_size": 32, "patch_size": 8}
+
+
+def of_texts(tokenizer: PreTrainedTokenizerFast, positions: int, **changes: Any) -> dict[str, Any]:
+    """Sizes of a text model of one layer."""
+    sizes = {"vocab_size": len(tokenizer), "max_position_embeddings": positions}
+    return {**LAYER, **sizes, **special(tokenizer), **changes}
 
 
 def small_processor(kind: type = CLIPImageProcessor) -> Any:
@@ -107,49 +102,19 @@ def small_processor(kind: type = CLIPImageProcessor) -> Any:
 def save_clip(folder: Path) -> None:
     """transformers layout and the open_clip config beside it, as the shipped model."""
     tokenizer = make_tokenizer(folder)
-    text = {
-        "vocab_size": len(tokenizer),
-        "hidden_size": WIDTH,
-        "intermediate_size": 4 * WIDTH,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 1,
-        "max_position_embeddings": 24,
-        "hidden_act": "gelu",
-        "projection_dim": 16,
-        **special(tokenizer),
-    }
-    vision = {
-        **VISION,
-        "intermediate_size": 4 * WIDTH,
-        "num_attention_heads": 1,
-        "hidden_act": "gelu",
-        "projection_dim": 16,
-    }
-    CLIPModel(CLIPConfig(text_config=text, vision_config=vision, projection_dim=16)).save_pretrained(folder)
+    sizes = {"intermediate_size": 4 * WIDTH, "num_attention_heads": 1, "hidden_act": "gelu"}
+    text = of_texts(tokenizer, 24, projection_dim=16, **sizes)
+    vision = {**VISION, **sizes, "projection_dim": 16}
+    config = CLIPConfig(text_config=text, vision_config=vision, projection_dim=16)
+    CLIPModel(config).save_pretrained(folder)
     small_processor().save_pretrained(folder)
-    config = {
-        "model_cfg": {
-            "embed_dim": 16,
-            "quick_gelu": False,
-            "vision_cfg": {
-                "image_size": 32,
-                "layers": 1,
-                "width": WIDTH,
-                "head_width": 32,
-                "patch_size": 8,
-                "mlp_ratio": 4.0,
-            },
-            "text_cfg": {
-                "context_length": 24,
-                "vocab_size": len(tokenizer),
-                "width": WIDTH,
-                "heads": 1,
-                "layers": 1,
-            },
-        },
-        "preprocess_cfg": {"size": 32, "interpolation": "bicubic", "resize_mode": "shortest"},
-    }
-    (folder / "open_clip_config.json").write_text(json.dumps(config))
+    tower = {"layers": 1, "width": WIDTH}
+    vision = {**tower, "image_size": 32, "head_width": 32, "patch_size": 8, "mlp_ratio": 4.0}
+    text = {**tower, "context_length": 24, "vocab_size": len(tokenizer), "heads": 1}
+    model = {"embed_dim": 16, "quick_gelu": False, "vision_cfg": vision, "text_cfg": text}
+    view = {"size": 32, "interpolation": "bicubic", "resize_mode": "shortest"}
+    settings = {"model_cfg": model, "preprocess_cfg": view}
+    (folder / "open_clip_config.json").write_text(json.dumps(settings))
 
 
 def save_captioner(folder: Path) -> None:
@@ -179,19 +144,10 @@ def save_captioner(folder: Path) -> None:
 def save_blip(folder: Path) -> None:
     """BLIP with a one-layer text decoder."""
     tokenizer = make_tokenizer(folder)
-    text = {
-        "vocab_size": len(tokenizer),
-        "hidden_size": WIDTH,
-        "intermediate_size": WIDTH,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "encoder_hidden_size": WIDTH,
-        "max_position_embeddings": 32,
-        "sep_token_id": tokenizer.eos_token_id,
-        "initializer_range": 0.3,
-        **special(tokenizer),
-    }
-    BlipForConditionalGeneration(BlipConfig(text_config=text, vision_config=VISION)).save_pretrained(folder)
+    own = {"encoder_hidden_size": WIDTH, "sep_token_id": tokenizer.eos_token_id}
+    text = of_texts(tokenizer, 32, initializer_range=0.3, **own)
+    config = BlipConfig(text_config=text, vision_config=VISION)
+    BlipForConditionalGeneration(config).save_pretrained(folder)
     small_processor(BlipImageProcessor).save_pretrained(folder)
 
 
@@ -201,25 +157,14 @@ def save_blip2(folder: Path) -> None:
     config = Blip2Config(
         vision_config=VISION,
         qformer_config={
-            "hidden_size": WIDTH,
-            "num_hidden_layers": 1,
-            "num_attention_heads": 2,
-            "intermediate_size": WIDTH,
+            **LAYER,
             "encoder_hidden_size": WIDTH,
             "cross_attention_frequency": 1,
             "vocab_size": 30,
         },
         text_config={
             "model_type": "opt",
-            "vocab_size": len(tokenizer),
-            "hidden_size": WIDTH,
-            "word_embed_proj_dim": WIDTH,
-            "ffn_dim": WIDTH,
-            "num_hidden_layers": 1,
-            "num_attention_heads": 2,
-            "max_position_embeddings": 64,
-            "init_std": 0.3,
-            **special(tokenizer),
+            **of_texts(tokenizer, 64, word_embed_proj_dim=WIDTH, ffn_dim=WIDTH, init_std=0.3),
         },
         num_query_tokens=4,
         image_token_index=1,
@@ -269,41 +214,37 @@ def save_text_to_image(folder: Path, real_vae: bool, attends_first: bool = False
     (folder / "model_index.json").write_text('{"_class_name": "StableDiffusionPipeline"}')
 
 
+def save_llama(folder: Path, positions: int, newlines: float = 1.0) -> None:
+    """A Llama of one layer; `newlines` enlarges the newline's output row: lines end at other times."""
+    tokenizer = make_tokenizer(folder)
+    sizes = of_texts(tokenizer, positions, initializer_range=0.5, tie_word_embeddings=False)
+    model = LlamaForCausalLM(LlamaConfig(**sizes))
+    newline = tokenizer("\n", add_special_tokens=False).input_ids[-1]
+    with torch.no_grad():
+        model.lm_head.weight[newline] *= newlines
+    model.save_pretrained(folder)
+
+
+def save_bridge(folder: Path, prefix_length: int) -> None:
+    """From a text feature of 16 to `prefix_length` inputs of a language model."""
+    folder.mkdir(exist_ok=True)
+    bridge = torch.nn.Linear(16, prefix_length * WIDTH)
+    save_file(dict(bridge.state_dict()), folder / "bridge.safetensors")
+    facts = {"prefix_length": prefix_length, "input_dim": 16, "hidden_size": WIDTH}
+    (folder / "bridge.json").write_text(json.dumps(facts))
+
+
 def save_semantic_decoder(folder: Path) -> None:
     """Llama and bridge."""
-    tokenizer = make_tokenizer(folder)
-    LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=len(tokenizer),
-            hidden_size=WIDTH,
-            intermediate_size=WIDTH,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            max_position_embeddings=64,
-            initializer_range=0.5,
-            **special(tokenizer),
-        )
-    ).save_pretrained(folder)
-    bridge = torch.nn.Linear(16, 3 * WIDTH)
-    save_file(dict(bridge.state_dict()), folder / "bridge.safetensors")
-    (folder / "bridge.json").write_text(json.dumps({"prefix_length": 3, "input_dim": 16, "hidden_size": WIDTH}))
+    save_llama(folder, 64)
+    save_bridge(folder, 3)
 
 
-def save_encoder(folder: Path, kind: str) -> None:
-    """A bare BERT or RoBERTa of two layers, with tokenizer."""
-    tokenizer = make_tokenizer(folder)
-    sizes = {
-        "vocab_size": len(tokenizer),
-        "hidden_size": WIDTH,
-        "intermediate_size": WIDTH,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "max_position_embeddings": 40,
-        "initializer_range": 0.3,
-        **special(tokenizer),
-    }
-    model = BertModel(BertConfig(**sizes)) if kind == "bert" else RobertaModel(RobertaConfig(**sizes))
-    model.save_pretrained(folder)
+def save_encoder(folder: Path, kind: Any = RobertaModel, positions: int = 40, **changes: Any) -> None:
+    """A BERT or RoBERTa of any head, with tokenizer; two layers unless `changes` say otherwise."""
+    sizes = {"num_hidden_layers": 2, "initializer_range": 0.3, **changes}
+    config = kind.config_class(**of_texts(make_tokenizer(folder), positions, **sizes))
+    kind(config).save_pretrained(folder)
 
 
 def profile_of(role: str, folder: Path | str, batch_size: int = 3, **generation: Any) -> Profile:

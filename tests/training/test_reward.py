@@ -3,7 +3,6 @@
 import io
 import json
 import math
-import tarfile
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -51,6 +50,7 @@ from curation_assets.world.scene import draw_spec, render_scene
 from lab.rankings import Judged, draw_candidates, rank_by_criteria
 from tests.support.http_calls import call
 from tests.support.paths import SHARED_DATA
+from tests.support.tars import encoded, tar_of
 
 PROFILE = load_profile("embedded")
 SHARED = SHARED_DATA
@@ -375,14 +375,11 @@ def test_agreement_of_raters_by_hand(tmp_path: Path) -> None:
 
 def test_commands_from_candidates_to_evaluation(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
-    with tarfile.open(tmp_path / "00000.tar", "w") as tar:
-        for number in range(4):
-            buffer = io.BytesIO()
-            render_scene(draw_spec(rng)).save(buffer, format="PNG")
-            for suffix, data in (("png", buffer.getvalue()), ("txt", b"a reference")):
-                info = tarfile.TarInfo(f"{number}.{suffix}")
-                info.size = len(data)
-                tar.addfile(info, io.BytesIO(data))
+    members = {}
+    for number in range(4):
+        picture = encoded(render_scene(draw_spec(rng)), "PNG")
+        members |= {f"{number}.png": picture, f"{number}.txt": b"a reference"}
+    tar_of(tmp_path / "00000.tar", members)
     run = CliRunner().invoke
     made = run(
         app, ["annotate", "candidates", str(tmp_path / "00000.tar"), "--out", str(tmp_path / "c.tsv"), "--count", "2"]

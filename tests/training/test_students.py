@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import spearmanr
-from transformers import RobertaConfig, RobertaModel
 
 from curation_assets.core.roles import ModelIdentity, SentenceEncoder, Student
 from curation_assets.core.settings import Profile
@@ -17,6 +16,7 @@ from curation_assets.engines import load_engine
 from curation_assets.engines.addresses import WEIGHTS_ROOT
 from curation_assets.training.students import train_student
 from tests.support.captions import CAPTIONS, TARGETS
+from tests.support.tiny_models import save_encoder
 
 torch.set_num_threads(1)
 UNSEEN = [
@@ -135,23 +135,8 @@ def test_early_stopping_keeps_the_best_epoch(tmp_path: Path) -> None:
     assert card.recipe["epochs_run"] == min(12, card.recipe["best_epoch"] + 1)
 
 
-@needs_weights
 def test_a_roberta_may_start_from_a_backbone(tmp_path: Path) -> None:
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(WEIGHTS_ROOT / "clip")
-    tokenizer.save_pretrained(tmp_path / "backbone")
-    RobertaModel(
-        RobertaConfig(
-            vocab_size=len(tokenizer),
-            hidden_size=32,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            intermediate_size=32,
-            max_position_embeddings=50,
-            pad_token_id=tokenizer.pad_token_id,
-        )
-    ).save_pretrained(tmp_path / "backbone")
+    save_encoder(tmp_path / "backbone", positions=50, num_hidden_layers=1)
     card = train_student(
         CAPTIONS, TARGETS, tmp_path / "out", kind="roberta", backbone=f"path:{tmp_path / 'backbone'}", epochs=1
     )
