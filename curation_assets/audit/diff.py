@@ -213,7 +213,7 @@ class Comparison:
         assert found is not None, "a pool has shards"
         return found
 
-    def _marks(self) -> Iterator[np.ndarray]:
+    def _marks(self) -> Iterator[pl.DataFrame]:
         """Part after part, who kept each row."""
         for rows, sides in zip(self.pool.parts(), self._parts(("verdict",)), strict=True):
             kept = [(one["verdict"] == "kept").to_numpy() for one in sides]

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import polars as pl
 
 from curation_assets.audit.diff import Overlap
@@ -159,7 +158,7 @@ class _Marked:
         self.pool, self.connection, self.examples = pool, connection, examples
         self.first = pl.DataFrame(schema=_HERE)
 
-    def marks(self) -> Iterator[np.ndarray]:
+    def marks(self) -> Iterator[pl.DataFrame]:
         """Of each part of the pool, for `shifts`: left for out, right for in."""
         found = self.connection.sql(
             "select shard, source_row, change from raw.samples join changed using (sample_id) order by shard"

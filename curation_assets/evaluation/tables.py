@@ -29,9 +29,8 @@ from curation_assets.core.table_names import (
     table_of,
 )
 from curation_assets.evaluation import evaluation_set, subset_training
-from curation_assets.evaluation.evaluation_set import SCENES, chosen_set, untrained_reason
+from curation_assets.evaluation.evaluation_set import SCENES, untrained_reason
 from curation_assets.evaluation.options import DownstreamOptions
-from curation_assets.evaluation.trainers import all_trainers
 from curation_assets.evaluation.training_sets import HELD_OUT, TRAINING_SETS, keys_of_pool
 from curation_assets.evaluation.truth import has_truth, read_truth, truth_config
 from curation_assets.evaluation.vision_features import EVALUATION_FEATURES, VISION_FEATURES
@@ -276,19 +275,5 @@ def _report(ctx: PoolContext, folder: Path) -> None:
     from curation_assets.evaluation.report_section import section_html
     from curation_assets.outputs.report.report import write_report
 
-    shown = {f"downstream/{trainer.name}": trainer.shown_metrics for trainer in all_trainers().values()}
-    chosen = chosen_set(ctx) if ctx.trains_downstream else None
     with beside(ctx.settings, write_comparison, ctx.settings, ctx.pool.name, folder):
-        section = section_html(
-            ctx,
-            shown,
-            untrained_reason=untrained_reason(ctx),
-            budgets={
-                f"downstream/{name}": "{samples_seen:,} samples seen in batches of {batch_size}".format_map(
-                    subset_training.budget_of(ctx, trainer)
-                )
-                for name, trainer in subset_training.trainers_of(ctx).items()
-            },
-            evaluation_name=None if chosen is None else chosen.description,
-        )
-        write_report(ctx, folder / "report.html", section)
+        write_report(ctx, folder / "report.html", section_html(ctx))

@@ -1,7 +1,6 @@
 """Subset files: which samples were kept, in the format that DataComp's tools read."""
 
 import itertools
-import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from curation_assets.stores.arrays import load_npy
 from curation_assets.stores.atomic import replacing
 from curation_assets.stores.columns import uid_texts
 from curation_assets.stores.parquet import parquet_rows, scan_parquet, write_as_frame
-from curation_assets.stores.text_tables import each_line, read_lines, read_parts
+from curation_assets.stores.text_tables import each_line, read_parts
 
 IDS_AT_ONCE = 1 << 18  # that are texts
 TEXT_ROWS = 1 << 16  # of a file whose ids are Python's texts
@@ -167,7 +166,7 @@ def _checked(path: Path, place: str, cells: Iterable[tuple[int, object]]) -> lis
 def write_keys(path: Path, parts: Iterable[pl.DataFrame]) -> int:
     """Allow-list for training on the tars as they are: lines `tar<TAB>key`. Returns the number of keys.
 
-    `parts`: columns tar and key, a row per entry. `read_key_list` reads it.
+    `parts`: columns tar and key, a row per entry.
     """
     count = 0
     with replacing(path) as temporary, temporary.open("wb") as file:
@@ -179,20 +178,9 @@ def write_keys(path: Path, parts: Iterable[pl.DataFrame]) -> int:
 
 def key_lines(keys: pl.DataFrame) -> bytes:
     """Lines of an allow-list, of columns tar and key. A tab, line break or backslash of a name is written \\t, \\n, \\r
-    or \\\\: `read_key_list` turns it back."""
+    or \\\\."""
     cells = keys.select(pl.col("tar", "key").pipe(_one_cell))
     return cells.write_csv(include_header=False, separator="\t", quote_style="never").encode()
-
-
-def read_key_list(path: Path) -> list[tuple[str, str]]:
-    """(tar, key) of `write_keys`, in its order. Raises ValueError for a line that is not `tar<TAB>key`."""
-    entries = []
-    for number, line in enumerate(read_lines(path), 1):
-        tar, tab, key = line.partition("\t")
-        if not (tar and tab and key):
-            raise ValueError(f"{path}, line {number}: expected tar<TAB>key, got {line!r}")
-        entries.append((_as_named(tar), _as_named(key)))
-    return entries
 
 
 #: What stands in a cell for a character that would end it; the backslash is replaced first.
@@ -203,8 +191,3 @@ def _one_cell(name: pl.Expr) -> pl.Expr:
     for character, mark in _MARKS.items():
         name = name.str.replace_all(character, mark, literal=True)
     return name
-
-
-def _as_named(cell: str) -> str:
-    back = {mark: character for character, mark in _MARKS.items()}
-    return re.sub(r"\\[\\tnr]", lambda mark: back[mark[0]], cell)

@@ -31,7 +31,7 @@ from curation_assets.audit.diff import (
 )
 from curation_assets.audit.ledger import LedgerError, recorded_ledger
 from curation_assets.audit.recorded import current_ledgers, cuts_in_force
-from curation_assets.audit.shifts import dimensions_of, length_group_names, marks_of, shifts
+from curation_assets.audit.shifts import dimensions_of, marks_of, shifts
 from curation_assets.cli import app
 from curation_assets.cli.what_ifs import prefilters_of
 from curation_assets.flow.context import PoolContext
@@ -305,10 +305,6 @@ def test_shifts_equal_grouping_all_texts(
         assert (
             output["change"] - (output["right"] / max(right.sum(), 1) - output["left"] / max(left.sum(), 1))
         ).abs().sum() < 1e-9
-
-
-def test_length_groups_read_by_eye() -> None:
-    assert length_group_names() == ["0 words", "1–5 words", "6–10 words", "11–20 words", "21–40 words", "41+ words"]
 
 
 def test_recorded_policies_are_compared_without_judging(ctx: PoolContext) -> None:

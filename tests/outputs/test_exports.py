@@ -43,7 +43,7 @@ from curation_assets.outputs.exports import subset as exported
 from curation_assets.outputs.exports.croissant import InvalidCroissantError, check_croissant
 from curation_assets.outputs.exports.formats import FORMATS
 from curation_assets.outputs.exports.huggingface import export_huggingface, size_category
-from curation_assets.outputs.exports.lists import AllowList, export_keys, export_npy
+from curation_assets.outputs.exports.lists import export_keys, export_npy
 from curation_assets.outputs.exports.manifest import exporting
 from curation_assets.outputs.exports.subset import Subset, find_subset, split_subset, subset_of_ids
 from curation_assets.outputs.exports.webdataset import export_webdataset
@@ -55,6 +55,7 @@ from curation_assets.stores.denylist import add_to_denylist
 from curation_assets.stores.images import decode_image
 from curation_assets.stores.lease import PoolHeldError
 from curation_assets.stores.samples import SAMPLES_SCHEMA
+from tests.support.allow_list import AllowList
 from tests.support.hostile_sources import tar_bytes
 from tests.support.id_lists import read_subset
 from tests.support.lineage_pools import (

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from curation_assets.outputs.exports.lists import AllowList
 from curation_assets.scoring.files import read_captions
 from curation_assets.stores.hash_lists import read_hash_lists
-from curation_assets.stores.subsets import read_key_list, write_keys
+from curation_assets.stores.subsets import write_keys
 from curation_assets.stores.tar_samples import key_of, sample_key
 from curation_assets.stores.text_tables import escaped, read_lines, read_rows, read_table, unescaped, write_text_table
+from tests.support.allow_list import AllowList, read_key_list
 
 FORMULAS = [
     "=1+1",

@@ -1,9 +1,7 @@
 """Subsets as lists: DataComp's `.npy`, and allow-lists of tar and key that let training skip without resharding."""
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -15,7 +13,7 @@ from curation_assets.outputs.exports.subset import Subset
 from curation_assets.outputs.registry import SAMPLE_IDS
 from curation_assets.stores.mapped_rows import slices
 from curation_assets.stores.parquet import write_as_frame
-from curation_assets.stores.subsets import counted_ids, read_key_list, write_keys
+from curation_assets.stores.subsets import counted_ids, write_keys
 from curation_assets.stores.tar_samples import sample_key
 
 KEYS = "keys.tsv"
@@ -33,7 +31,7 @@ def export_npy(subset: Subset, out: Path) -> Path:
 
 @export_format("keys", "allow-list of tar and key")
 def export_keys(subset: Subset, out: Path) -> Path:
-    """`out`/keys.tsv: one line `tar<TAB>key` per entry, for the tars as they are; see `AllowList`.
+    """`out`/keys.tsv: one line `tar<TAB>key` per entry, for the tars as they are.
 
     Samples without an image are missing (no_image), as are those whose key has a dot (key_has_dot): webdataset ends a
     key at the first dot, and puts all of them under one. Raises ValueError as `exporting`.
@@ -56,62 +54,3 @@ def export_keys(subset: Subset, out: Path) -> Path:
 
         write_keys(export.folder / KEYS, keys())
     return Path(out) / KEYS
-
-
-class AllowList:
-    """Samples to train on, by tar and key, read from `keys.tsv`.
-
-        allowed = AllowList.read("keys.tsv")
-        dataset = wds.WebDataset(urls).compose(allowed.samples)
-
-    A tar is found by the end of its path, so it may have moved together with its folder.
-    """
-
-    def __init__(self, multiplicity: Mapping[str, Mapping[str, int]]) -> None:
-        self.multiplicity = multiplicity  # tar → key → how often
-        self._by_name: dict[str, list[str]] = defaultdict(list)
-        for tar in multiplicity:
-            self._by_name[tar.rpartition("/")[2]].append(tar)
-
-    @classmethod
-    def read(cls, path: Path | str) -> "AllowList":
-        """The list of `export_keys`. Raises ValueError for a line that is not `tar<TAB>key`."""
-        entries: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
-        for tar, key in read_key_list(Path(path)):
-            entries[tar][key] += 1
-        return cls(entries)
-
-    def tar_of(self, url: str) -> str | None:
-        """The listed tar that `url` is: the one whose path shares the longest end with it; None where none does.
-
-        Raises ValueError where two listed tars fit equally well.
-        """
-        parts = url.split("/")
-        fits = [(_shared_end(parts, tar.split("/")), tar) for tar in self._by_name.get(parts[-1], ())]
-        if not fits:
-            return None
-        best = max(length for length, _ in fits)
-        tied = [tar for length, tar in fits if length == best]
-        if len(tied) > 1:
-            raise ValueError(f"{url!r} may be {tied[0]!r} or {tied[1]!r} of the list; give more of its path")
-        return tied[0]
-
-    def count(self, url: str, key: str) -> int:
-        """How often the sample `key` of the tar at `url` is to be seen; 0 where it is not listed."""
-        tar = self.tar_of(url)
-        return self.multiplicity[tar].get(key, 0) if tar is not None else 0
-
-    def samples(self, samples: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        """Samples of a webdataset pipeline, each as often as listed."""
-        for sample in samples:
-            for _ in range(self.count(sample["__url__"], sample["__key__"])):
-                yield dict(sample)
-
-
-def _shared_end(left_parts: list[str], right_parts: list[str]) -> int:
-    length = 0
-    for left, right in zip(reversed(left_parts), reversed(right_parts), strict=False):
-        if left != right:
-            break
-        length += 1
-    return length

@@ -15,19 +15,10 @@ from matplotlib.figure import Figure
 
 from curation_assets.core.visible import visible
 from curation_assets.flow.conservation import rows_by_state
-from curation_assets.outputs.report.colours import (
-    BLUE,
-    GREEN,
-    GRID,
-    INK,
-    MUTED,
-    ORANGE,
-    PURPLE,
-    RED,
-    STATE_COLOURS,
-    TEAL,
-)
 
+INK, MUTED, GRID = "#1f2933", "#7b8794", "#e4e7eb"
+BLUE, ORANGE, GREEN, RED, PURPLE, TEAL = "#2f6fde", "#e8833a", "#3a9d5d", "#d64545", "#8a5cd6", "#2a9d9d"
+STATE_COLOURS = {"kept": GREEN, "dropped": ORANGE, "failed": RED}
 SERIES = (BLUE, ORANGE, GREEN, PURPLE, TEAL, RED)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 LABEL_LETTERS = 28  # of a name beside a bar
