@@ -160,14 +160,14 @@ def materialised(ctx: Any, *names: str) -> None:
     """Make tables, all shards of those that have some."""
     from curation_assets.flow.freshness import materialise_table
     from curation_assets.flow.graph import tables_of
-    from curation_assets.flow.parallel import materialise_shards
+    from curation_assets.flow.parallel import materialise_partitions
 
     tables = tables_of(ctx)
     for name in names:
         if tables[name].grain == "pool":
             materialise_table(ctx, tables[name], tables=tables)
             continue
-        for _, outcome in materialise_shards(ctx, tables[name], ctx.store.partitions("raw/samples"), tables=tables):
+        for _, outcome in materialise_partitions(ctx, tables[name], ctx.store.partitions("raw/samples"), tables=tables):
             if isinstance(outcome, Exception):
                 raise outcome
 

@@ -18,7 +18,7 @@ from curation_assets.core.settings import load_settings
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import materialise_table
 from curation_assets.flow.graph import tables_of
-from curation_assets.flow.parallel import materialise_shards
+from curation_assets.flow.parallel import materialise_partitions
 
 TABLES = (
     "fused/sieve_range", "fused/clip_score_range", "fused/sieve_clip", "filtered/duplicates", "filtered/clip_cut",
@@ -64,7 +64,7 @@ def _made(ctx: PoolContext, tables: Any, name: str, shards: list[str]) -> list[b
     if tables[name].grain != "shard":
         return [not materialise_table(ctx, tables[name], tables=tables).is_reused]
     made = []
-    for _, outcome in materialise_shards(ctx, tables[name], shards, tables=tables):
+    for _, outcome in materialise_partitions(ctx, tables[name], shards, tables=tables):
         if isinstance(outcome, Exception):
             raise outcome
         made.append(not outcome.is_reused)

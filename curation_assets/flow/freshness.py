@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from curation_assets.audit.versions import VersionBook
@@ -26,31 +27,24 @@ def materialise_table(
     Where another process stores the table meanwhile, what it rests on is looked at again: its inputs may be newer.
     """
     while True:
+        made_from, facts = _made_from(ctx, table, shard, tables), _facts(ctx, table, shard)
+        if table.is_frozen:
+            _keep_fit(ctx, table, made_from, facts, tables)
         try:
-            return _materialise_once(ctx, table, shard, tables)
+            if isinstance(table.compute, Folder):
+                write = partial(table.compute.write, ctx)
+                return ctx.store.materialise_folder(table.name, write, run_id=ctx.run_id, **made_from)
+            return ctx.store.materialise(
+                table.name,
+                partial(table.compute, ctx, shard),
+                partition=shard,
+                run_id=ctx.run_id,
+                facts=facts,
+                changes=table.changes,
+                **made_from,
+            )
         except OvertakenError:
             continue
-
-
-def _materialise_once(ctx: PoolContext, table: Table, shard: str | None, tables: Mapping[str, Table]) -> Materialised:
-    made_from, facts = _made_from(ctx, table, shard, tables), _facts(ctx, table, shard)
-    if table.is_frozen:
-        _keep_fit(ctx, table, made_from, facts, tables)
-    compute = table.compute
-    if isinstance(compute, Folder):
-        write = compute.write
-        return ctx.store.materialise_folder(
-            table.name, lambda folder: write(ctx, folder), run_id=ctx.run_id, **made_from
-        )
-    return ctx.store.materialise(
-        table.name,
-        lambda: compute(ctx, shard),
-        partition=shard,
-        run_id=ctx.run_id,
-        facts=facts,
-        changes=table.changes,
-        **made_from,
-    )
 
 
 def warnings_of(ctx: PoolContext, table: Table) -> list[str]:

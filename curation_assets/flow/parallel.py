@@ -38,7 +38,7 @@ from curation_assets.core.roles import ROLES
 from curation_assets.core.settings import Settings, environment_read
 from curation_assets.core.stages import STAGES
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.freshness import is_up_to_date, materialise_table
+from curation_assets.flow.freshness import is_up_to_date
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.image_tables import materialise_with_images
 from curation_assets.flow.ray_workers import RayExecutor, TaskLostError
@@ -60,43 +60,41 @@ _executor: Executor | None = None
 _executor_of: Any = None  # the settings that decide it
 
 
-def materialise_shards(
+def materialise_partitions(
     ctx: PoolContext,
     table: Table,
-    shards: Sequence[str],
+    keys: Sequence[str] | None,
     *,
     tables: Mapping[str, Table],
     advance: Advance = lambda n: None,
-) -> Iterator[tuple[str, Outcome]]:
-    """Bring shards of one table up to date; yield each with its outcome as it finishes, a failure as its exception.
+) -> Iterator[tuple[str | None, Outcome]]:
+    """Bring partitions of one table up to date (`keys`: None for a whole-pool table); yield each with its outcome as
+    it finishes, a failure as its exception: one bad shard must not end its neighbours.
 
-    `advance` hears of shards that are finished, and of parts of those that workers have in hand.
+    `advance` hears of partitions that are finished, and of parts of those that workers have in hand.
 
     Tables that run models or read images go to `settings.workers` processes when at least two shards have work to do
-    (with devices of their own: one), or to the nodes of a Ray cluster; everything else happens here.
+    (with devices of their own: one), or to the nodes of a Ray cluster, and so do models that a pool trains: the
+    workers have the libraries loaded, this process need not. Everything else happens here.
     """
-    if len(shards) > 1 and STAGES[table.stage].is_derived:
-        yield from _counted(_in_threads(ctx, table, shards, tables, ctx.settings.threads), advance)
+    partitions: Sequence[str | None] = [None] if keys is None else keys
+    if len(partitions) > 1 and STAGES[table.stage].is_derived:
+        yield from _counted(_in_threads(ctx, table, partitions, tables, ctx.settings.threads), advance)
         return
-    if len(shards) > 1 and table.needs.at_once > 1:
-        for start in range(0, len(shards), SHARDS_PER_ROUND):
-            of_round = shards[start : start + SHARDS_PER_ROUND]
+    if len(partitions) > 1 and table.needs.at_once > 1:
+        for start in range(0, len(partitions), SHARDS_PER_ROUND):
+            of_round = partitions[start : start + SHARDS_PER_ROUND]
             yield from _counted(_in_threads(ctx, table, of_round, tables, table.needs.at_once), advance)
         return
-    stale = _stale(ctx, table, shards, tables)
-    # hashes of images run no model, but take along the tables of the same images that do
-    runs_models = bool(table.needs.roles) or table.needs.core or isinstance(table.compute, OfImages)
-    # a worker that owns a GPU takes a single shard too, or this process would load the same models beside it
-    has_own = ctx.settings.ray is not None or (bool(ctx.settings.devices) and ctx.settings.workers > 1)
-    side_by_side = runs_models and (bool(stale) if has_own else len(stale) > 1 and ctx.settings.workers > 1)
-    for shard in shards:
-        if not side_by_side or shard not in stale:
-            yield shard, outcome_of(lambda shard=shard: materialise_with_images(ctx, table, shard, tables=tables))  # type: ignore[misc]
+    elsewhere = _of_workers(ctx, table, partitions, tables)
+    for partition in partitions:
+        if partition not in elsewhere:
+            yield partition, _outcome(ctx, table, partition, tables)
             advance(1)
-    if side_by_side:
+    if elsewhere:
         executor = workers(ctx.settings, _roles_of_run(ctx, table, tables))
-        jobs: dict[Future[Outcome], str] = {
-            executor.submit(_in_worker, *_named(ctx), table.name, shard): shard for shard in stale
+        jobs: dict[Future[Outcome], str | None] = {
+            executor.submit(_in_worker, *_named(ctx), table.name, partition): partition for partition in elsewhere
         }
         try:
             for job in _as_completed(executor, jobs, advance):
@@ -106,10 +104,29 @@ def materialise_shards(
                 job.cancel()
 
 
-def _stale(ctx: PoolContext, table: Table, shards: Sequence[str], tables: Mapping[str, Table]) -> list[str]:
+def _of_workers(
+    ctx: PoolContext, table: Table, partitions: Sequence[str | None], tables: Mapping[str, Table]
+) -> list[str | None]:
+    """Partitions that are not up to date, where workers make them; none where this process does."""
+    settings = ctx.settings
+    # hashes of images run no model, but take along the tables of the same images that do
+    runs_models = bool(table.needs.roles) or table.needs.core or isinstance(table.compute, OfImages)
+    trains = table.is_folder and bool(table.needs.roles)
+    if not settings.has_workers or not (trains if table.grain == "pool" else runs_models):
+        return []
+    stale = _stale(ctx, table, partitions, tables)
+    # a worker that owns a GPU takes a single shard too, or this process would load the same models beside it
+    takes_one = trains or settings.ray is not None or bool(settings.devices)
+    return stale if takes_one or len(stale) > 1 else []
+
+
+def _stale(
+    ctx: PoolContext, table: Table, shards: Sequence[str | None], tables: Mapping[str, Table]
+) -> list[str | None]:
     """Shards that are not up to date, or of which that cannot be said: such as a shard that the source has not, whose
     own turn says so. Raises what all of them raise: then it is of no shard."""
-    stale, errors = [], []
+    stale: list[str | None] = []
+    errors = []
     for shard in shards:
         try:
             if is_up_to_date(ctx, table, shard, tables=tables):
@@ -122,7 +139,7 @@ def _stale(ctx: PoolContext, table: Table, shards: Sequence[str], tables: Mappin
     return stale
 
 
-def _counted(outcomes: Iterable[tuple[str, Outcome]], advance: Advance) -> Iterator[tuple[str, Outcome]]:
+def _counted(outcomes: Iterable[tuple[str | None, Outcome]], advance: Advance) -> Iterator[tuple[str | None, Outcome]]:
     for outcome in outcomes:
         yield outcome
         advance(1)
@@ -143,7 +160,7 @@ def _as_completed(executor: Executor, jobs: Collection[Future[Result]], advance:
 
 def _roles_of_run(ctx: PoolContext, table: Table, tables: Mapping[str, Table]) -> list[str]:
     """Roles of the table and of those that follow it in this process; all where models are trained."""
-    if table.grain == "training":
+    if table.grain != "shard":
         return sorted(ROLES)
     return roles_of((table, *(tables[name] for name in ctx.planned if name in tables)))
 
@@ -165,8 +182,8 @@ def _outcome_of_call(ctx: PoolContext, table: Table, job: Future[Outcome]) -> Ou
 
 
 def _in_threads(
-    ctx: PoolContext, table: Table, shards: Sequence[str], tables: Mapping[str, Table], threads: int
-) -> Iterator[tuple[str, Outcome]]:
+    ctx: PoolContext, table: Table, shards: Sequence[str | None], tables: Mapping[str, Table], threads: int
+) -> Iterator[tuple[str | None, Outcome]]:
     """SQL and polars on small tables: milliseconds per shard, most of them outside Python's lock. Or downloads, which
     wait for servers.
     """
@@ -184,9 +201,9 @@ def _in_threads(
             executor.shutdown(wait=False, cancel_futures=True)
 
 
-def _groups(ctx: PoolContext, table: Table, shards: Sequence[str]) -> Iterator[list[str]]:
+def _groups(ctx: PoolContext, table: Table, shards: Sequence[str | None]) -> Iterator[list[str | None]]:
     """Shards that are computed together: those of about ROWS_AT_ONCE rows, where a table can do that."""
-    group: list[str] = []
+    group: list[str | None] = []
     rows = 0
     for shard in shards:
         manifest = (
@@ -205,20 +222,16 @@ def _groups(ctx: PoolContext, table: Table, shards: Sequence[str]) -> Iterator[l
 
 
 def _group(
-    ctx: PoolContext, table: Table, group: Sequence[str], tables: Mapping[str, Table]
-) -> list[tuple[str, Outcome]]:
+    ctx: PoolContext, table: Table, group: Sequence[str | None], tables: Mapping[str, Table]
+) -> list[tuple[str | None, Outcome]]:
     """Shards of one thread, until a stop."""
     of_group = table
     if isinstance(table.compute, Together) and len(group) > 1:
         of_group = replace(table, compute=_ahead(table, table.compute, group, tables))
-    return [
-        (key, outcome_of(lambda key=key: materialise_table(ctx, of_group, key, tables=tables)))  # type: ignore[misc]
-        for key in group
-        if not ctx.is_stopped.is_set()
-    ]
+    return [(key, _outcome(ctx, of_group, key, tables)) for key in group if not ctx.is_stopped.is_set()]
 
 
-def _ahead(table: Table, together: Together, group: Sequence[str], tables: Mapping[str, Table]) -> Compute:
+def _ahead(table: Table, together: Together, group: Sequence[str | None], tables: Mapping[str, Table]) -> Compute:
     """Of a group of shards the first that is stale computes all that are, and bears their cost."""
     ahead: dict[str, pl.DataFrame] | None = None
 
@@ -227,7 +240,7 @@ def _ahead(table: Table, together: Together, group: Sequence[str], tables: Mappi
         assert shard is not None, table.name
         if ahead is None:
             try:
-                stale = [key for key in group if not is_up_to_date(ctx, table, key, tables=tables)]
+                stale = [key for key in group if key and not is_up_to_date(ctx, table, key, tables=tables)]
                 ahead = together.many(ctx, stale) if len(stale) > 1 else {}
             except Exception:  # any shard's fault: computed one by one, it fails alone, and the others are kept
                 logger.warning(
@@ -238,20 +251,6 @@ def _ahead(table: Table, together: Together, group: Sequence[str], tables: Mappi
         return ahead.pop(shard) if shard in ahead else together.one(ctx, shard)
 
     return compute
-
-
-def materialise_model(
-    ctx: PoolContext, table: Table, *, tables: Mapping[str, Table], advance: Advance = lambda n: None
-) -> Outcome:
-    """Bring a table that is a trained model up to date, in a worker where there are workers: they have the libraries
-    loaded, this process need not load them at all."""
-    if not ctx.settings.has_workers or is_up_to_date(ctx, table, tables=tables):
-        outcome = outcome_of(lambda: materialise_table(ctx, table, tables=tables))
-        advance(1)
-        return outcome
-    executor = workers(ctx.settings)
-    jobs = [executor.submit(_in_worker, *_named(ctx), table.name, None)]
-    return next(_outcome_of_call(ctx, table, job) for job in _as_completed(executor, jobs, advance))
 
 
 def warm_up(settings: Settings, roles: Collection[str] = tuple(ROLES)) -> None:
@@ -505,16 +504,13 @@ def _in_worker(
 ) -> Outcome:
     ctx = PoolContext.open(settings, pool_name, run_id=run_id, planned=planned, progress=progress_of_call())
     tables = tables_of(ctx)
-    return outcome_of(lambda: materialise_with_images(ctx, tables[table_name], shard, tables=tables))
+    return _outcome(ctx, tables[table_name], shard, tables)
 
 
-def outcome_of(work: Callable[[], Materialised]) -> Outcome:
-    """What `work` returns, or the exception that it raised: one bad shard must not end its neighbours.
-
-    The exception is a value, which `run_table` reports by the shard's name; nothing is swallowed here.
-    """
+def _outcome(ctx: PoolContext, table: Table, shard: str | None, tables: Mapping[str, Table]) -> Outcome:
+    """What was made, or the exception: a value, which `run_table` reports by the shard's name."""
     try:
-        return work()
+        return materialise_with_images(ctx, table, shard, tables=tables)
     except Exception as error:
         return error
 

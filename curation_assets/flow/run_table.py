@@ -11,12 +11,11 @@ from dataclasses import dataclass, field, replace
 import polars as pl
 
 from curation_assets.core.errors import StoreError
-from curation_assets.core.progress import Advance
 from curation_assets.flow.conservation import Rows, pool_succeeds, rows_of, success_violations, violations
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.freshness import materialise_table, warnings_of
+from curation_assets.flow.freshness import warnings_of
 from curation_assets.flow.graph import tables_of, with_upstream
-from curation_assets.flow.parallel import Outcome, materialise_model, materialise_shards, outcome_of
+from curation_assets.flow.parallel import materialise_partitions
 from curation_assets.flow.table import Table, TableReport
 from curation_assets.stores.shard_store import WHOLE, Materialised, named
 
@@ -130,7 +129,7 @@ def run_table(
     failing: list[ShardResult] = []  # judged by all shards, once these are done
     what = {"shard": ", shards", "training": ", models", "pool": ""}[table.grain]
     with ctx.progress.task(f"{table.name}{what}", 1 if shards is None else len(shards)) as advance:
-        for shard, outcome in _outcomes(ctx, table, shards, tables, advance):
+        for shard, outcome in materialise_partitions(ctx, table, shards, tables=tables, advance=advance):
             frame = None
             if not isinstance(outcome, Exception):
                 try:
@@ -190,18 +189,6 @@ def checks_of(table: Table) -> list[Check]:
     if table.shown.warning_column is not None:
         checks.append(Check(NO_WARNINGS, "Nothing here that a person should look at."))
     return [*checks, *(Check(own.name, own.description) for own in table.shown.checks)]
-
-
-def _outcomes(
-    ctx: PoolContext, table: Table, shards: Sequence[str] | None, tables: Mapping[str, Table], advance: Advance
-) -> Iterator[tuple[str | None, Outcome]]:
-    if shards is not None:
-        yield from materialise_shards(ctx, table, shards, tables=tables, advance=advance)
-    elif table.is_folder and table.needs.roles:
-        yield None, materialise_model(ctx, table, tables=tables, advance=advance)
-    else:
-        yield None, outcome_of(lambda: materialise_table(ctx, table, tables=tables))
-        advance(1)
 
 
 def _checked(ctx: PoolContext, table: Table, shard: str | None, done: Materialised, frame: Rows | None) -> ShardResult:

@@ -49,7 +49,7 @@ def stuck(*args, **settings):
     Path(sys.argv[2]).touch()
     time.sleep(600)
 
-run_table.materialise_shards = stuck
+run_table.materialise_partitions = stuck
 run_pool(load_settings(sys.argv[1], "embedded"), "photos", tables=["raw/downloads"])
 """
 

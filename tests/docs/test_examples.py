@@ -1,5 +1,6 @@
 """The scripts of examples/ run whole and print what they say."""
 
+import re
 import runpy
 import subprocess
 import sys
@@ -13,10 +14,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from curation_assets.world.pool import plant_pool
 from tests.docs.test_blocks import pictures
 from tests.support.dagster_projects import environment_of_projects
 from tests.support.paths import REPOSITORY, SHARED_DATA
-from tests.support.scene_tars import write_pairs
+from tests.support.scene_tars import write_pairs, write_scenes
 
 EXAMPLES = REPOSITORY / "examples"
 
@@ -110,6 +112,22 @@ def test_a_pool_in_a_project_of_ones_own_grows_by_a_tar(tmp_path: Path) -> None:
     environment = environment_of_projects(tmp_path / "site")
     found = printed("growing_pool_in_dagster.py", tmp_path / "work", *tars, environment=environment)
     check_of_photographs("growing_pool_in_dagster.py", found)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_policies_are_compared_by_what_a_model_learns_of_their_subsets(tmp_path: Path) -> None:
+    """Numbers may move a little from processor to processor; order and readings do not."""
+    write_scenes(tmp_path / "pool" / "00000.tar", plant_pool(600, seed=5))
+    trusted = [scene for scene in plant_pool(400, seed=6) if scene.kind == "clean"][:60]
+    write_scenes(tmp_path / "trusted" / "test" / "00000.tar", trusted)
+    folders = (tmp_path / name for name in ("pool", "trusted", "work"))
+    found = printed("compare_policies_by_training.py", *folders, "embedded")
+    number = re.compile(r"(?<=[ (−])0?\.\d+")
+    expected = stated("compare_policies_by_training.py")
+    assert number.sub("N", found) == number.sub("N", expected)
+    means = [[float(mean) for mean in re.findall(r"pairs: (\S+)", text)] for text in (found, expected)]
+    assert means[0] == pytest.approx(means[1], abs=0.1)
 
 
 def test_examples_are_of_a_length_that_people_read() -> None:

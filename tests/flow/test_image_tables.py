@@ -24,7 +24,7 @@ from curation_assets.core.settings import load_settings
 from curation_assets.flow import context, parallel
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of, with_upstream
-from curation_assets.flow.parallel import materialise_shards, stop_workers, warm_up
+from curation_assets.flow.parallel import materialise_partitions, stop_workers, warm_up
 from curation_assets.flow.run_table import keys_of, run_table
 from curation_assets.flow.table import OfImages, Table
 from curation_assets.scoring.batches import BrokenEngineError, LoadImage, Steps
@@ -135,7 +135,7 @@ def test_seconds_are_booked_on_the_table_that_spent_them(tmp_path: Path, source:
     tables["signals/detected_objects"] = replace(tables["signals/detected_objects"], compute=OfImages(broken))
     for name in with_upstream(tables, ["signals/clip_score"]):
         began = time.perf_counter()
-        assert isinstance(dict(materialise_shards(ctx, tables[name], [SHARD], tables=tables))[SHARD], Materialised)
+        assert isinstance(dict(materialise_partitions(ctx, tables[name], [SHARD], tables=tables))[SHARD], Materialised)
         took = time.perf_counter() - began
     attempts = read_attempts(ctx.store.root).filter(pl.col("asset").is_in(TOGETHER))
     seconds = dict(zip(attempts["asset"], attempts["seconds"], strict=True))
@@ -161,11 +161,11 @@ def test_a_table_that_fails_harms_no_other_and_is_reported_in_its_turn(tmp_path:
     tables["signals/image_blur"] = replace(tables["signals/image_blur"], compute=OfImages(fails))
     tables["signals/detected_objects"] = replace(tables["signals/detected_objects"], config=no_model)
     for name in with_upstream(tables, ["signals/clip_score"]):
-        outcome = dict(materialise_shards(ctx, tables[name], [SHARD], tables=tables))[SHARD]
+        outcome = dict(materialise_partitions(ctx, tables[name], [SHARD], tables=tables))[SHARD]
         assert isinstance(outcome, Materialised), outcome
     assert ctx.store.manifest("signals/perceptual_hash", SHARD) is not None
     assert ctx.store.manifest("signals/image_blur", SHARD) is None
-    outcome = dict(materialise_shards(ctx, tables["signals/image_blur"], [SHARD], tables=tables))[SHARD]
+    outcome = dict(materialise_partitions(ctx, tables["signals/image_blur"], [SHARD], tables=tables))[SHARD]
     assert isinstance(outcome, BrokenEngineError)
 
 
@@ -303,7 +303,7 @@ def test_a_run_that_is_stopped_leaves_no_shard_in_the_queue(
     run(ctx, ("raw/samples",))
     tables, executor = tables_of(ctx), OneDone()
     monkeypatch.setattr(parallel, "workers", lambda settings, roles: executor)
-    working = materialise_shards(ctx, tables["signals/perceptual_hash"], ctx.shards(), tables=tables)
+    working = materialise_partitions(ctx, tables["signals/perceptual_hash"], ctx.shards(), tables=tables)
     next(working)
     assert not any(job.cancelled() for job in executor.jobs)
     working.close()  # type: ignore[attr-defined]
@@ -339,7 +339,7 @@ def test_a_run_that_is_stopped_computes_no_derived_table_that_no_thread_has_begu
     monkeypatch.setattr(parallel, "_group", group)
     tables = tables_of(ctx)
     derived = next(table for table in tables.values() if table.name.startswith("filtered/") and table.grain == "shard")
-    working = materialise_shards(ctx, derived, shards, tables=tables)
+    working = materialise_partitions(ctx, derived, shards, tables=tables)
     assert next(working) == (first, None)
     working.close()  # type: ignore[attr-defined]
     assert jobs[2].cancelled()
@@ -349,7 +349,7 @@ def test_shards_of_one_thread_end_when_the_run_is_stopped(
     tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tables = tables_of(ctx := open_pool(tmp_path, source, ()))
-    monkeypatch.setattr(parallel, "materialise_table", lambda *args, **keywords: ctx.is_stopped.set())
+    monkeypatch.setattr(parallel, "materialise_with_images", lambda *args, **keywords: ctx.is_stopped.set())
     shards = [f"photos-{number:06d}" for number in range(3)]
     derived = next(table for table in tables.values() if table.name.startswith("filtered/") and table.grain == "shard")
     assert parallel._group(ctx, derived, shards, tables) == [(shards[0], None)]

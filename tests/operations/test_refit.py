@@ -17,7 +17,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of
 from curation_assets.flow.frozen import frozen_notes
 from curation_assets.flow.graph import tables_of
-from curation_assets.flow.parallel import materialise_shards
+from curation_assets.flow.parallel import materialise_partitions
 from curation_assets.flow.table import Together
 from curation_assets.operations.refit import (
     Refit,
@@ -245,7 +245,7 @@ def test_recipes_of_many_shards_at_once_are_those_of_each_and_one_bad_shard_harm
     sieve = ctx.store.table_path("signals/sieve", shards[2])
     manifest = pl.read_parquet_metadata(sieve)
     pl.read_parquet(sieve).drop("value").write_parquet(sieve, metadata=manifest)  # says it is fresh, lacks a column
-    outcomes = dict(materialise_shards(ctx, recipe, shards, tables=tables))
+    outcomes = dict(materialise_partitions(ctx, recipe, shards, tables=tables))
     assert isinstance(outcomes[shards[2]], Exception)
     (logged,) = caplog.records  # the way round the failed batch is no secret, and names its cause
     assert logged.getMessage().startswith("fused/sieve_clip: computing 4 shards at once failed")

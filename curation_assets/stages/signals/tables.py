@@ -1,6 +1,6 @@
 """signals: one value per sample and method over the whole pool. Every method that the pool runs gets its table here."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,9 +12,9 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import fitted_recipes
 from curation_assets.flow.options import FlowOptions
 from curation_assets.flow.saved import saved_rows
-from curation_assets.flow.table import Compute, Needs, OfImages, Shown, Table
+from curation_assets.flow.table import Needs, OfImages, Shown, Table
 from curation_assets.methods import Method
-from curation_assets.scoring.batches import LoadImage, Steps, row_identity
+from curation_assets.scoring.batches import LoadImage, Steps, result_of, row_identity
 from curation_assets.scoring.derived import DERIVED_COLUMNS, derive_in_steps, vectors_of
 from curation_assets.scoring.samples import score_in_steps
 from curation_assets.sources.options import SourceOptions
@@ -136,7 +136,7 @@ def _signal_table(ctx: PoolContext, method: Method) -> Table:
     if "student" in method.roles and ctx.profile.address("student").startswith("pool:"):
         inputs.append("distilled/" + ctx.profile.address("student").removeprefix("pool:"))
 
-    def compute_images(ctx: PoolContext, shard: str, load_image: LoadImage) -> Steps[pl.DataFrame]:
+    def compute_in_steps(ctx: PoolContext, shard: str, load_image: LoadImage) -> Steps[pl.DataFrame]:
         samples = ctx.store.read(SAMPLES, shard).with_columns(
             # where the size before any scaling is unknown (tars of one's own), that of the stored image counts
             pl.coalesce("original_width", "width").alias("original_width"),
@@ -165,6 +165,10 @@ def _signal_table(ctx: PoolContext, method: Method) -> Table:
                 )
             )
 
+    def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:  # of captions alone: nothing to share a pass with
+        assert shard is not None, "signals are computed shard by shard"
+        return result_of(compute_in_steps(ctx, shard, ctx.image_loader()))
+
     return Table(
         name=f"signals/{method.name}",
         grain="shard",
@@ -173,7 +177,7 @@ def _signal_table(ctx: PoolContext, method: Method) -> Table:
         description=f"One row per sample: {method.summary} Unit: {method.unit_and_bounds}, {method.direction} is "
         f"better. "
         f"Source: {method.source}.",
-        compute=OfImages(compute_images) if "image" in method.columns else _alone(compute_images),
+        compute=OfImages(compute_in_steps) if "image" in method.columns else compute,
         needs=Needs(roles=method.roles, core=True),
         continues=SAMPLES,
         shown=Shown(
@@ -185,11 +189,6 @@ def _signal_table(ctx: PoolContext, method: Method) -> Table:
             },
         ),
     )
-
-
-def _alone(steps: Callable[[PoolContext, str, LoadImage], Steps[pl.DataFrame]]) -> Compute:
-    """Of captions alone: no other table shares a pass with it."""
-    return lambda ctx, shard: OfImages(steps)(ctx, shard)
 
 
 def _columns(table: pl.DataFrame) -> dict[str, Any]:

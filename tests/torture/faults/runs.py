@@ -158,7 +158,7 @@ def jumping_clock(home: Path, *, seed: str, **given: object) -> dict[str, object
     from tests.support.lineage_pools import caption_of, jpeg, write_tar
 
     rng, log, clock = random.Random(seed), home / "first.log", home / "clock"
-    real, original = time.time, module.materialise_shards
+    real, original = time.time, module.materialise_partitions
     jumps = 0  # to another day
 
     def jump() -> None:
@@ -179,7 +179,7 @@ def jumping_clock(home: Path, *, seed: str, **given: object) -> dict[str, object
             if not path.is_symlink():
                 os.utime(path, (moment, moment))
 
-    module.materialise_shards = jumping  # type: ignore[assignment]
+    module.materialise_partitions = jumping  # type: ignore[assignment]
     for _ in range(3):
         jump()
         run(home, log)
