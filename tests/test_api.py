@@ -22,13 +22,6 @@ from tests.support.paths import REPOSITORY
 CAPTIONS = ["a red ball on a green table", None, "", "the best day ever"]
 
 
-def test_importing_the_package_loads_nothing_heavy() -> None:
-    heavy = ("polars", "numpy", "torch", "dagster", "transformers", "typer", "rich", "PIL")
-    code = f"import sys, curation_assets; print([name for name in {heavy!r} if name in sys.modules])"
-    shown = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True)
-    assert shown.stdout.strip() == "[]"
-
-
 def test_scoring_needs_no_dagster_until_a_pool_runs() -> None:
     code = "import sys, curation_assets as ca; ca.Pool; print([m for m in ('dagster', 'torch') if m in sys.modules])"
     shown = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True)

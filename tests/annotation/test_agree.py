@@ -8,10 +8,9 @@ import numpy as np
 import polars as pl
 import pytest
 from scipy.stats import kendalltau, pearsonr, spearmanr
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from curation_assets.annotation.ratings import join_ratings, rating_agreement
-from curation_assets.cli import app
 from curation_assets.numeric.caption_benchmark import (
     PERSONAL_DATA,
     STOP_WORDS,
@@ -24,13 +23,8 @@ from curation_assets.numeric.caption_benchmark import (
     words_of,
 )
 from curation_assets.stores.text_tables import read_table
-from tests.support.paths import SHARED_DATA
-
-DATA = SHARED_DATA
-
-
-def curate(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "200"})
+from tests.support.command import curate
+from tests.support.paths import shared
 
 
 def flat(result: Result) -> str:
@@ -179,17 +173,13 @@ def test_the_sampling_rules_one_by_one() -> None:
 
 def test_the_stop_words_are_the_list_that_the_rule_names() -> None:
     assert len(STOP_WORDS) == 179
-    path = DATA / "vocab" / "stopwords_nltk_en_127.txt"
-    if not path.is_file():
-        pytest.skip(f"{path} is absent: an older release of the list, not part of the project")
+    path = shared("vocab/stopwords_nltk_en_127.txt")
     assert set(path.read_text().split()) <= STOP_WORDS
 
 
 def test_the_rule_that_was_printed_fits_few_real_captions() -> None:
     """The published 200 captions give 16 against 160 (formulas.md §1.9); other ratings of the same study look alike."""
-    path = DATA / "icc" / "calibration_300.tsv"
-    if not path.is_file():
-        pytest.skip(f"{path} is absent: the rated captions are not part of the project")
+    path = shared("icc/calibration_300.tsv")
     captions = read_table(path)["caption"].to_list()
     stated, printed = satisfies_rule(captions).mean(), satisfies_rule(captions, as_printed=True).mean()
     assert printed < 0.1
@@ -197,9 +187,7 @@ def test_the_rule_that_was_printed_fits_few_real_captions() -> None:
 
 
 def test_published_scores_of_the_calibration_captions_agree_as_the_paper_says(tmp_path: Path) -> None:
-    path = DATA / "icc" / "calibration_300.tsv"
-    if not path.is_file():
-        pytest.skip(f"{path} is absent: the rated captions are not part of the project")
+    path = shared("icc/calibration_300.tsv")
     result = curate("agreement", "scores", path, path, "--json", "--resamples", "0")
     figures = json.loads(result.stdout)["agreement"]
     # all 500 released rows: .724 / .749 / .604 (formulas.md §1.9); these are 300 of them
@@ -274,9 +262,7 @@ def test_word_files_are_read_in_both_spellings(tmp_path: Path) -> None:
 
 
 def test_half_of_the_word_list_holds_half_of_the_nouns() -> None:
-    path = DATA / "words" / "concreteness_ratings_half.tsv"
-    if not path.is_file():
-        pytest.skip(f"{path} is absent: the word ratings are not part of the project")
+    path = shared("words/concreteness_ratings_half.tsv")
     table = read_table(path)
     nouns = int(is_unigram_noun(table["bigram"].to_list(), table["pos"].to_list()).sum())
     assert nouns == pytest.approx(14_592 / 2, abs=100)  # a random half of 39,954 rows: ± 1.6 sd ≈ 96

@@ -13,13 +13,11 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner, Result
 
 from curation_assets.annotation.drawing import draw_for_rating
 from curation_assets.annotation.ratings_log import RatingsLog, merge_ratings, rating_matrix, read_ratings
 from curation_assets.annotation.session import LabellingSession
 from curation_assets.annotation.web import LabellingServer
-from curation_assets.cli import app
 from curation_assets.core.settings import load_settings
 from curation_assets.flow.context import PoolContext
 from curation_assets.numeric.plane_sampling import sample_plane
@@ -27,13 +25,10 @@ from curation_assets.numeric.rater_agreement import Level, krippendorff_alpha, w
 from curation_assets.sources.declaration import add_pool
 from curation_assets.stages.teachers.tables import read_labels
 from tests.conftest import FinishedPool
+from tests.support.command import curate
 from tests.support.http_calls import call
 
 CAPTIONS = ["a red kite", "justice, for all", 'the "best" deal', "two dogs on a beach", "hope"]
-
-
-def curate(*arguments: object, typed: str | None = None) -> Result:
-    return CliRunner().invoke(app, [str(a) for a in arguments], input=typed, env={"COLUMNS": "200"})
 
 
 # --- the draw

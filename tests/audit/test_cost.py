@@ -10,12 +10,11 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
 from curation_assets.audit.cost import per_kept_sample, stage_costs, table_costs
-from curation_assets.cli import app
 from curation_assets.stores.costs import read_attempts
 from curation_assets.stores.shard_store import ShardStore
+from tests.support.command import curate
 from tests.support.lineage_pools import finished_photos
 
 SHARD = "p-000000"
@@ -113,9 +112,9 @@ def test_per_kept_sample_counts_what_is_behind_the_policy_and_nothing_else(tmp_p
     assert random["bytes"] == expected["bytes"].sum() / kept
     assert per_kept_sample(ctx.store, "icc")["cpu_seconds"] is None  # its signals were written by hand
     home = ["--home", str(tmp_path)]
-    shown = CliRunner().invoke(app, ["show", "cost", "photos", *home], env={"COLUMNS": "200"})
+    shown = curate("show", "cost", "photos", *home)
     assert shown.exit_code == 0, shown.output
     assert "Per kept sample" in shown.output
-    output = json.loads(CliRunner().invoke(app, ["show", "cost", "photos", "--json", *home]).stdout)
+    output = json.loads(curate("show", "cost", "photos", "--json", *home).stdout)
     assert output["per_kept_sample"]["random"] == random
-    assert CliRunner().invoke(app, ["show", "cost", "photos", "--tables", *home]).exit_code == 0
+    assert curate("show", "cost", "photos", "--tables", *home).exit_code == 0

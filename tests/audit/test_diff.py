@@ -12,7 +12,6 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 from curation_assets.audit.diff import (
     FITTED,
@@ -32,7 +31,6 @@ from curation_assets.audit.diff import (
 from curation_assets.audit.ledger import LedgerError, recorded_ledger
 from curation_assets.audit.recorded import current_ledgers, cuts_in_force
 from curation_assets.audit.shifts import dimensions_of, marks_of, shifts
-from curation_assets.cli import app
 from curation_assets.cli.what_ifs import prefilters_of
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of
@@ -47,6 +45,7 @@ from curation_assets.selection.policy import Policy, Prefilter, load_policy, pol
 from curation_assets.selection.rows import Pool
 from curation_assets.stores.shard_store import ShardStore
 from curation_assets.stores.subsets import write_sorted_subset
+from tests.support.command import curate
 from tests.support.id_lists import read_subset
 from tests.support.lineage_pools import (
     bring_up_to_date,
@@ -215,15 +214,11 @@ def test_ledgers_compare_without_judging(ctx: PoolContext, tmp_path: Path) -> No
     other.store.remove("filtered/clip", "photos-000001")
     with pytest.raises(LedgerError, match="different rows"):
         recorded_difference(icc, clip, other.store)
-    run = CliRunner().invoke(
-        app, ["diff", "icc", "clip", "--recorded", "--json", "--home", str(ctx.settings.home), "--pool", "photos"]
-    )
+    run = curate("diff", "icc", "clip", "--recorded", "--json", "--home", ctx.settings.home, "--pool", "photos")
     assert json.loads(run.stdout)["iou"] == compare(rows, known["icc"], known["clip"]).overlap.iou
-    run = CliRunner().invoke(app, ["diff", "icc", "clip", "--recorded", "--home", str(ctx.settings.home)])
+    run = curate("diff", "icc", "clip", "--recorded", home=ctx.settings.home)
     assert "Nearest dropped" in run.output
-    run = CliRunner().invoke(
-        app, ["diff", "icc", "clip", "--recorded", "--fraction", "0.1", "--home", str(ctx.settings.home)]
-    )
+    run = curate("diff", "icc", "clip", "--recorded", "--fraction", "0.1", home=ctx.settings.home)
     assert run.exit_code == 1
 
 
@@ -245,10 +240,10 @@ def test_a_pool_larger_than_memory_has_the_same_answers(
     listed = [*read_subset(ctx.store.folder_path("filtered/subsets") / "clip.npy"), *["f" * 32] * 2]
     write_sorted_subset(Path("ids.npy"), Path("ids.parquet"), pack_uids(listed))
     command = ["diff", *asked, "--json", "--home", str(ctx.settings.home)]
-    expected = CliRunner().invoke(app, command)
+    expected = curate(*command)
     assert expected.exit_code == 0, expected.output
     with little_memory(7):
-        assert json.loads(CliRunner().invoke(app, command).stdout) == json.loads(expected.stdout)
+        assert json.loads(curate(*command).stdout) == json.loads(expected.stdout)
 
 
 CAPTIONS = st.one_of(st.none(), st.text(st.sampled_from("ab \t\n\v\x1c\x85\xa0é\u2003\u3000漢"), max_size=50))
@@ -358,11 +353,11 @@ def test_a_late_shard_makes_ledgers_stale_and_the_frozen_cut_stays(tmp_path: Pat
     score_by_hand(ctx, late)
     assert current_ledgers(ctx.store, pair) == {}
     home = ["--home", str(tmp_path)]
-    early = json.loads(CliRunner().invoke(app, ["diff", "icc", "clip", "--json", *home]).stdout)
+    early = json.loads(curate("diff", "icc", "clip", "--json", *home).stdout)
     assert early["origin"] == {"left": FROZEN, "right": FROZEN}
     summarise(ctx)  # the ledgers are written again, by the cuts of before
     assert cuts_in_force(ctx.store, pair) == before
-    output = json.loads(CliRunner().invoke(app, ["diff", "icc", "clip", "--json", *home]).stdout)
+    output = json.loads(curate("diff", "icc", "clip", "--json", *home).stdout)
     assert output["origin"] == {"left": RECORDED, "right": RECORDED}
     assert {name: output[name] for name in early if name != "origin"} == {
         name: early[name] for name in early if name != "origin"
@@ -416,7 +411,7 @@ def test_command_saves_a_what_if_that_the_pool_then_applies(tmp_path: Path) -> N
     found = webdataset_pool(tmp_path)
     ctx = bring_up_to_date(found)
     home = ["--home", str(tmp_path)]
-    run = CliRunner().invoke(app, ["diff", "icc", "--fraction", "0.5", "--save", "icc_half", *home])
+    run = curate("diff", "icc", "--fraction", "0.5", "--save", "icc_half", *home)
     assert run.exit_code == 0, run.output
     for expected in ("IoU", "By domain", "By caption length", "Nearest dropped", "Saved"):
         assert expected in run.output, expected
@@ -426,9 +421,9 @@ def test_command_saves_a_what_if_that_the_pool_then_applies(tmp_path: Path) -> N
     kept = ctx.store.scan("filtered/icc_half").collect().filter(pl.col("verdict") == "kept").height
     judged = ctx.store.scan("raw/samples").filter(pl.col("status") == "kept").collect().height
     assert kept == round(judged / 2)
-    output = json.loads(CliRunner().invoke(app, ["diff", "icc", "icc_half", "--json", *home]).stdout)
+    output = json.loads(curate("diff", "icc", "icc_half", "--json", *home).stdout)
     assert output["kept"] == {"left": round(judged / 4), "right": kept, "both": round(judged / 4)}
-    again = CliRunner().invoke(app, ["diff", "icc", "--fraction", "0.4", "--save", "icc_half", *home])
+    again = curate("diff", "icc", "--fraction", "0.4", "--save", "icc_half", *home)
     assert again.exit_code == 1
     assert "already" in again.output
     for bad in (
@@ -436,7 +431,7 @@ def test_command_saves_a_what_if_that_the_pool_then_applies(tmp_path: Path) -> N
         ["diff", "icc", "nothing"],
         ["diff", "icc", "--fraction", "0.3", "--save", "Bad-Name"],
     ):
-        assert CliRunner().invoke(app, [*bad, *home]).exit_code == 1
+        assert curate(*bad, *home).exit_code == 1
 
 
 def test_what_ifs_may_change_signal_and_prefilters(tmp_path: Path) -> None:
@@ -451,7 +446,7 @@ def test_what_ifs_may_change_signal_and_prefilters(tmp_path: Path) -> None:
             prefilters_of([bad])
     ctx = finished_photos(tmp_path)
     options = ["--rank-by", "signals.sieve", "--prefilter", "signals.icc=0.5", "--save", "mine", "--json"]
-    run = CliRunner().invoke(app, ["diff", "clip", *options, "--home", str(tmp_path)])
+    run = curate("diff", "clip", *options, home=tmp_path)
     assert run.exit_code == 0, run.output
     saved = load_policy(policies_folder(ctx) / "mine.yaml")
     assert (saved.rank_by, saved.prefilters) == ("signals.sieve", (Prefilter("signals.icc", 0.5),))

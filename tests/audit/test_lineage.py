@@ -12,17 +12,16 @@ from typing import Any
 
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
 from curation_assets.audit.openlineage_events import emit, events_of
 from curation_assets.audit.origin import AGREES, DIFFERS, UNRECORDED, checked, lineage_of, lineage_svg, summary
-from curation_assets.cli import app
 from curation_assets.core.settings import Settings
 from curation_assets.core.stages import STAGES
 from curation_assets.defs.launch import run_pool
 from curation_assets.defs.lineage import lineage_events, recorded_lineage
 from curation_assets.flow.context import PoolContext
 from curation_assets.stores.shard_store import MissingTableError
+from tests.support.command import curate
 from tests.support.lineage_pools import finished_photos, webdataset_pool
 
 RAW = ["raw/registered_shards", "raw/downloads", "raw/samples"]
@@ -190,21 +189,21 @@ def test_a_failed_run_is_told_as_failed_and_a_run_tells_openlineage_only_when_as
     command = ["run", "photos", "--table", "raw/registered_shards", "--home", str(tmp_path)]
     monkeypatch.setenv("CURATION_WORKERS", "1")
     monkeypatch.setenv("OPENLINEAGE_URL", url)
-    assert CliRunner().invoke(app, command).exit_code == 0
+    assert curate(*command).exit_code == 0
     assert {path for path, _ in got} == {"/api/v1/lineage"}
     assert [one["eventType"] for _, one in got] == ["START", "COMPLETE"]
     table = tmp_path / "work/photos/raw/registered_shards/shard=photos-000001/data.parquet"
     table.unlink()
     (table / "in the way").mkdir(parents=True)  # nothing can take this name
     got.clear()
-    failed = CliRunner().invoke(app, ["run", "photos", "--table", "raw/registered_shards", "--home", str(tmp_path)])
+    failed = curate("run", "photos", "--table", "raw/registered_shards", home=tmp_path)
     assert failed.exit_code != 0
     kinds = [one["eventType"] for _, one in got]
     assert kinds[-2:] == ["START", "FAIL"]
     assert got[-1][1]["run"]["facets"]["errorMessage"]["message"]
     got.clear()
     monkeypatch.delenv("OPENLINEAGE_URL")
-    CliRunner().invoke(app, command)
+    curate(*command)
     assert got == []
     events = events_of(
         lineage_of(PoolContext.open(settings, "photos").store, "raw/registered_shards"), _store(settings)
@@ -221,9 +220,7 @@ def _store(settings: Settings) -> Any:
 
 def test_command_prints_the_table_and_draws_the_graph(ran: PoolContext, tmp_path: Path) -> None:
     home = ["--home", str(ran.settings.home)]
-    shown = CliRunner().invoke(
-        app, ["show", "lineage", "random", "--graph", str(tmp_path / "graph.svg"), *home], env={"COLUMNS": "200"}
-    )
+    shown = curate("show", "lineage", "random", "--graph", tmp_path / "graph.svg", *home)
     assert shown.exit_code == 0, shown.output
     assert "agree on 22 of 22 inputs" in shown.output
     drawn = ElementTree.parse(tmp_path / "graph.svg").getroot()
@@ -231,7 +228,7 @@ def test_command_prints_the_table_and_draws_the_graph(ran: PoolContext, tmp_path
     assert [title.splitlines()[0] for title in titles] == TABLES
     arrows = [one for one in drawn.iter("{http://www.w3.org/2000/svg}path") if one.get("marker-end")]
     assert len(arrows) == 8
-    output = json.loads(CliRunner().invoke(app, ["show", "lineage", "random", "--json", *home]).stdout)
+    output = json.loads(curate("show", "lineage", "random", "--json", *home).stdout)
     assert len(output["edges"]) == 22
     assert lineage_svg(lineage_of(ran.store, "filtered/random"), PLACES).count("<rect") == 6
-    assert CliRunner().invoke(app, ["show", "lineage", "nothing", *home]).exit_code == 1
+    assert curate("show", "lineage", "nothing", *home).exit_code == 1

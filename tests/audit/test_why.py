@@ -11,11 +11,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
 from curation_assets.audit.lookup import shards_of, write_lookup
 from curation_assets.audit.why import explain, kind_of, sentence, with_rank
-from curation_assets.cli import app
 from curation_assets.core.settings import load_settings, shard_key, shard_number
 from curation_assets.core.table_names import LOOKUP
 from curation_assets.flow.context import PoolContext
@@ -23,6 +21,7 @@ from curation_assets.flow.freshness import materialise_table
 from curation_assets.flow.graph import tables_of
 from curation_assets.stores.denylist import add_to_denylist
 from curation_assets.stores.shard_store import ShardStore
+from tests.support.command import curate
 from tests.support.lineage_pools import finished_photos, jpeg
 
 
@@ -162,13 +161,13 @@ def test_a_name_on_the_denylist_is_told(ctx: PoolContext, tmp_path: Path) -> Non
 def test_command_prints_words_or_json(ctx: PoolContext) -> None:
     row = row_of(ctx, 9)
     home = ["--home", str(ctx.settings.home)]
-    words = CliRunner().invoke(app, ["why", str(row["sample_id"]), *home])
+    words = curate("why", row["sample_id"], *home)
     assert words.exit_code == 0, words.output
     for expected in ("caption", "cut at", "margin", "better than", "signals.icc", "embedded:icc abababab", "run-of-s"):
         assert expected in words.output, expected
-    as_json = CliRunner().invoke(app, ["why", str(row["url"]), "--json", *home])
+    as_json = curate("why", row["url"], "--json", *home)
     assert json.loads(as_json.stdout)[0]["sample_id"] == row["sample_id"]
-    refused = CliRunner().invoke(app, ["why", "what", *home])
+    refused = curate("why", "what", *home)
     assert refused.exit_code == 1
 
 

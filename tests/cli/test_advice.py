@@ -4,14 +4,16 @@ import ast
 import re
 import shlex
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from curation_assets.cli import app, commands
+from curation_assets.cli import commands
+from tests.support.command import curate
 from tests.support.lineage_pools import webdataset_pool
 from tests.support.paths import REPOSITORY
 
@@ -42,15 +44,22 @@ FILES = [
     for path in sorted(PACKAGE.rglob(pattern))
     if "embedded" not in path.parts
 ]
-ALL = sorted(
-    {
+
+
+@cache
+def printed() -> list[tuple[Path, str]]:
+    """Every text of every file."""
+    return [(path, text) for path in FILES for text in texts(path)]
+
+
+def advised() -> set[tuple[str, str]]:
+    """Each command that a text advises, and the file that it is in."""
+    return {
         (" ".join(line.split()), path.relative_to(PACKAGE).as_posix())
-        for path in FILES
-        for text in texts(path)
+        for path, text in printed()
         for line in ADVISED.findall(text)
         if "--help" not in line and path.name not in ("commands.py", "common.py")  # which complete or refuse others'
     }
-)
 
 
 def command_of(words: list[str]) -> tuple[Any, list[str]]:
@@ -93,14 +102,10 @@ def faults(line: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize(("line", "path"), ALL)
-def test_every_advised_command_parses(line: str, path: str) -> None:
-    assert not faults(line), path
-
-
-def curate(*words: object, home: Path | None = None) -> Result:
-    given = [] if home is None else ["--home", str(home)]
-    return CliRunner().invoke(app, [*map(str, words), *given], env={"COLUMNS": "250"})
+def test_every_advised_command_parses() -> None:
+    found = {(line, path): faults(line) for line, path in advised()}
+    assert len(found) > 60
+    assert {place: wrong for place, wrong in found.items() if wrong} == {}
 
 
 def advice(result: Result) -> list[list[str]]:
@@ -129,9 +134,9 @@ def test_advised_commands_keep_the_home_and_run(words: tuple[str, ...], tmp_path
     home = tmp_path / "a home [a-b]"
     webdataset_pool(home, shards=1)
     filled = {"TARS": str(home / "tars"), "OUT": str(tmp_path / "out")}
-    advised = advice(curate(*(filled.get(word, word) for word in words), home=home))
-    assert advised or words[0] in ("why", "export")
-    for line in advised:
+    given = advice(curate(*(filled.get(word, word) for word in words), home=home))
+    assert given or words[0] in ("why", "export")
+    for line in given:
         if line[0] == "ui":
             continue  # serves until it is stopped
         assert not commands.takes_home(line) or line[-2:] == ["--home", str(home)]
@@ -152,7 +157,6 @@ def test_the_default_home_is_not_added(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_the_search_finds_what_it_should() -> None:
-    assert len(ALL) > 60
     assert faults("plan --refresh") == ["0 arguments, needed: pool"]
     assert faults("run POOL --nothing") == ["no option --nothing"]
     assert faults("show cost a b c d") != []
@@ -161,7 +165,6 @@ def test_the_search_finds_what_it_should() -> None:
         faults("word-weights POOL")
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
-def test_advised_commands_stand_in_backquotes(path: Path) -> None:
+def test_advised_commands_stand_in_backquotes() -> None:
     """So that they are found here, and that the home is added to them."""
-    assert [text for text in texts(path) if UNQUOTED.search(text)] == []
+    assert [place for place in printed() if UNQUOTED.search(place[1])] == []

@@ -8,20 +8,14 @@ from pathlib import Path
 import polars as pl
 import pytest
 import typer
-from typer.testing import CliRunner, Result
 
-from curation_assets.cli import app
 from curation_assets.cli.commands import entries, load
 from curation_assets.methods import all_methods
+from tests.support.command import curate
 from tests.support.lineage_pools import finished_photos, jpeg, webdataset_pool, write_tar
-from tests.support.paths import SHARED_DATA
+from tests.support.paths import SHARED_DATA, shared
 
 PHOTOS = SHARED_DATA / "photos"
-CAPTIONS = SHARED_DATA / "captions"
-
-
-def curate(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "200"})
 
 
 def test_methods_lists_every_method_with_its_unit() -> None:
@@ -204,9 +198,7 @@ def test_real_photographs_run_as_a_pool_without_losing_a_row(tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_captions_only_pool_scores_text_and_leaves_out_what_reads_images(tmp_path: Path) -> None:
-    source = CAPTIONS / "alt_texts.parquet"
-    if not source.is_file():
-        pytest.skip(f"{source} is absent: the real captions are not part of the project")
+    source = shared("captions/alt_texts.parquet")
     pl.read_parquet(source).head(60).select(pl.col("text").alias("caption")).write_csv(tmp_path / "captions.csv")
     home = tmp_path / "home"
     added = curate("pool", "add", "alt_texts", tmp_path / "captions.csv", "--home", home)

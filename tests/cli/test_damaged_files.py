@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from curation_assets.cli import app
 from curation_assets.core.json_files import DamagedFileError
 from curation_assets.core.settings import load_settings
 from curation_assets.flow.context import PoolContext
@@ -23,6 +21,7 @@ from curation_assets.scoring.canary import read_accepted
 from curation_assets.sources.download.download import read_refused
 from curation_assets.stores.denylist import Denylist, add_to_denylist
 from curation_assets.stores.objects import _Copies
+from tests.support.command import curate
 from tests.support.lineage_pools import webdataset_pool
 
 RAW = ["run", "photos", "--table", "raw/registered_shards"]
@@ -43,7 +42,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home whose first table is made."""
     home = tmp_path_factory.mktemp("made") / "home"
     webdataset_pool(home, shards=1, per_shard=3)
-    made = CliRunner().invoke(app, [*RAW, "--home", str(home)])
+    made = curate(*RAW, home=home)
     assert made.exit_code == 0, made.output
     return home
 
@@ -132,7 +131,7 @@ TYPOS = [
 
 
 def _says(home: Path, words: list[str], path: Path) -> None:
-    result = CliRunner().invoke(app, [*words, "--home", str(home)])
+    result = curate(*words, home=home)
     said = "".join(result.output.split())
     assert result.exit_code == 1, result.output
     assert str(path) in said, result.output

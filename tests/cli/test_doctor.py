@@ -11,9 +11,7 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
-from typer.testing import CliRunner
 
-from curation_assets.cli import app
 from curation_assets.core.settings import load_settings
 from curation_assets.defs.dead_runs import PROCESS_START, process_tags
 from curation_assets.defs.launch import prepare_instance
@@ -21,6 +19,7 @@ from curation_assets.operations import doctor
 from curation_assets.operations.doctor import Finding, findings_of, is_broken
 from curation_assets.sources.declaration import add_pool
 from curation_assets.stores.lease import pool_lease
+from tests.support.command import curate
 from tests.support.paths import REPOSITORY
 
 CHECKS = (
@@ -40,7 +39,7 @@ CHECKS = (
 
 def looked(home: Path) -> tuple[int, list[Finding]]:
     """Exit status and findings."""
-    done = CliRunner().invoke(app, ["doctor", "--home", str(home), "--json"])
+    done = curate("doctor", "--home", home, "--json")
     assert done.exit_code in (0, 1), done.output
     answer = json.loads(done.stdout)
     assert answer["is_broken"] == bool(done.exit_code)

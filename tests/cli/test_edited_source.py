@@ -4,15 +4,14 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from curation_assets.cli import app
+from tests.support.command import curate as in_process
 
 pytestmark = pytest.mark.slow
 
 
 def curate(*arguments: str, home: Path) -> str:
-    result = CliRunner().invoke(app, [*arguments, "--home", str(home)])
+    result = in_process(*arguments, home=home)
     assert result.exit_code == 0, result.output
     return result.stdout
 

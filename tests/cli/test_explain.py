@@ -2,16 +2,16 @@
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner, Result
 
-from curation_assets.cli import app
 from curation_assets.core.settings import Profile, load_settings
 from curation_assets.engines import load_engine
 from curation_assets.numeric.occlusion import occlusion, without_each_word
+from tests.support import command
 
 
 def test_every_word_goes_once_with_the_blanks_before_it() -> None:
@@ -38,8 +38,7 @@ def test_nothing_to_take_out_is_refused() -> None:
         occlusion("red kite", lambda texts: np.full(len(texts), np.nan))
 
 
-def curate(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "160"})
+curate = partial(command.curate, width=160)
 
 
 def test_the_command_explains_with_a_real_student(student: Path) -> None:

@@ -9,14 +9,13 @@ from typing import Any
 import polars as pl
 import pytest
 from mcp.client import Client
-from typer.testing import CliRunner
 
-from curation_assets.cli import app
 from curation_assets.cli.commands import takes_home
 from curation_assets.core.settings import load_settings
 from curation_assets.core.visible import visible
 from curation_assets.operations.agents.server import make_server
 from curation_assets.stores.shard_store import ShardStore
+from tests.support.command import curate as in_process
 from tests.support.hostile_texts import CONTROL, FORGED, HOSTILE
 
 #: Texts of a run's and a release's folders that people read in a terminal.
@@ -32,7 +31,7 @@ def harmless(text: str) -> str:
 
 def curate(home: Path, *words: object, status: int = 0) -> str:
     where = ["--home", str(home)] if takes_home(list(map(str, words))) else []
-    shown = CliRunner().invoke(app, [*map(str, words), *where], env={"COLUMNS": "250"})
+    shown = in_process(*words, *where)
     assert shown.exit_code == status, shown.output
     return harmless(shown.stdout) + harmless(shown.stderr)
 

@@ -12,9 +12,7 @@ import pyarrow as pa
 import pytest
 import torch
 import typer
-from typer.testing import CliRunner
 
-from curation_assets.cli import app
 from curation_assets.cli.common import errors_as_sentences
 from curation_assets.cli.score import settings_given
 from curation_assets.core.errors import StoreError
@@ -26,6 +24,7 @@ from curation_assets.stores.queries import QueryError, select
 from curation_assets.stores.releases import RELEASE_FILE, read_release
 from curation_assets.stores.shard_store import ShardStore
 from curation_assets.stores.subsets import packed_ids
+from tests.support.command import curate
 from tests.support.lineage_pools import webdataset_pool
 
 ENDLESS = "select sum(range) from range(1000000000000000)"
@@ -88,7 +87,7 @@ def test_values_inside_values_in_a_declaration_or_an_option(tmp_path: Path) -> N
     with (tmp_path / "pools" / "photos.yaml").open("a") as file:
         file.write(f"languages: {deep}\n")
     for words in (["pool", "set", "photos", "size=3"], ["pool", "list"]):
-        run = CliRunner().invoke(app, [*words, "--home", str(tmp_path)])
+        run = curate(*words, home=tmp_path)
         assert run.exit_code == 1, run.output
         assert "photos.yaml is no YAML: its values are nested too deeply" in run.output
     with pytest.raises(ValueError, match="nested too deeply"):

@@ -4,14 +4,13 @@ from pathlib import Path
 
 import pytest
 import typer
-from typer.testing import CliRunner
 
-from curation_assets.cli import app
 from curation_assets.cli.commands import LazyCommand, entries
 from curation_assets.core.settings import Settings, load_settings
 from curation_assets.defs.launch import prepare_instance
 from curation_assets.sources.declaration import add_pool, list_pools, load_pool
 from curation_assets.sources.edits import with_value
+from tests.support.command import curate as in_process
 
 DECLARED = """# kites of the north
 name: kites   # as the folder
@@ -33,7 +32,7 @@ def settings(tmp_path: Path) -> Settings:
 
 
 def curate(settings: Settings, *words: str, said: str | None = None) -> tuple[int, str]:
-    done = CliRunner().invoke(app, [*words, "--home", str(settings.home)], input=said)
+    done = in_process(*words, home=settings.home, typed=said)
     return done.exit_code, done.stdout + done.stderr
 
 

@@ -6,11 +6,11 @@ import subprocess
 import duckdb
 import pytest
 import typer
-from typer.testing import CliRunner
 
 from curation_assets.cli import app
 from curation_assets.stores.catalog import rebuild_catalog
 from tests.conftest import FinishedPool
+from tests.support.command import curate
 from tests.support.paths import REPOSITORY
 
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
@@ -63,7 +63,7 @@ def test_every_curate_line_of_the_pages_parses(line: str) -> None:
         group = group.commands[words[0]]  # type: ignore[attr-defined]
         command.append(words.pop(0))
     assert command or words[0].startswith("--"), f"no command in {line!r}"
-    shown = CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "200"})
+    shown = curate(*command, "--help")
     assert shown.exit_code == 0, line
     for option in re.findall(r"(?<![\w-])(--[a-z][a-z-]+)", line):
         assert option in shown.output, (option, line)

@@ -7,9 +7,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
-from curation_assets.cli import app
 from curation_assets.cli.run import _computes_models, _show_endings
 from curation_assets.core.settings import Settings, load_profile
 from curation_assets.defs.selection import select_tables
@@ -19,6 +17,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.table import Phase
 from curation_assets.sources.declaration import add_world_pool, load_pool, save_pool
+from tests.support.command import curate
 from tests.support.lineage_pools import webdataset_pool
 
 
@@ -83,11 +82,11 @@ def test_tables_are_chosen_by_dagsters_selections(tmp_path: Path) -> None:
 def test_what_is_not_made_yet_is_named_with_what_makes_it(tmp_path: Path) -> None:
     settings = webdataset_pool(tmp_path, shards=1)
     call = ["run", "photos", "--home", str(settings.home), "--table"]
-    refused = CliRunner().invoke(app, [*call, "raw/samples"])
+    refused = curate(*call, "raw/samples")
     assert refused.exit_code == 1
     assert "raw/samples reads raw/registered_shards, raw/downloads, not made yet" in " ".join(refused.stderr.split())
     assert "`curate run photos --table +raw/samples --home" in " ".join(refused.stderr.split())
-    assert CliRunner().invoke(app, [*call, "+raw/samples"]).exit_code == 0
+    assert curate(*call, "+raw/samples").exit_code == 0
     assert PoolContext.open(settings, "photos").store.partitions("raw/samples") == ["photos-000000"]
 
 

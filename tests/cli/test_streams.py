@@ -11,20 +11,16 @@ from pathlib import Path
 import polars as pl
 import pytest
 import typer
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from curation_assets.cli import app, commands, common
+from curation_assets.cli import commands, common
 from curation_assets.core import progress
 from curation_assets.core.settings import load_settings
 from curation_assets.core.version import __version__
 from curation_assets.sources.declaration import load_pool
 from curation_assets.stores.shard_store import ShardStore
 from tests.conftest import FinishedPool
-
-
-def curate(*arguments: object, typed: str | None = None) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments], input=typed, env={"COLUMNS": "200"})
-
+from tests.support.command import curate
 
 # -- the table of commands
 
@@ -53,7 +49,7 @@ def _without_boxes(text: str) -> str:
 @pytest.mark.parametrize("entry", commands.entries(), ids=lambda entry: entry.name)
 def test_help_shows_every_text_as_it_is_written(entry: commands.Entry) -> None:
     """Brackets, too: Rich takes `[extra]` for a style and `:key:` for an emoji."""
-    shown = CliRunner().invoke(app, [*entry.name.split(), "--help"], env={"COLUMNS": "2000"})
+    shown = curate(*entry.name.split(), "--help", width=2000)
     rendered = _without_boxes(shown.output)
     single = typer.Typer(add_completion=False)
     single.command()(commands.load(entry))
@@ -67,7 +63,7 @@ def test_help_shows_every_text_as_it_is_written(entry: commands.Entry) -> None:
 
 def test_help_of_every_group_shows_every_line_as_it_is_written() -> None:
     for group in ("", *commands.GROUPS):
-        rendered = _without_boxes(CliRunner().invoke(app, [*group.split(), "--help"], env={"COLUMNS": "2000"}).output)
+        rendered = _without_boxes(curate(*group.split(), "--help", width=2000).output)
         for text in [entry.help for entry in commands.entries() if entry.name.rpartition(" ")[0] == group]:
             assert _without_boxes(text) in rendered
 
@@ -249,7 +245,7 @@ def test_piped_output_obeys_columns(columns: str | None) -> None:
 
 
 def test_the_version_is_shown() -> None:
-    result = CliRunner().invoke(app, ["--version"])
+    result = curate("--version")
     assert (result.exit_code, result.stdout) == (0, f"curation_assets {__version__}\n")
 
 

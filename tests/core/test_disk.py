@@ -13,14 +13,13 @@ import polars as pl
 import pyarrow.parquet as pq
 import pytest
 from safetensors.numpy import save_file
-from typer.testing import CliRunner
 
-from curation_assets.cli import app
 from curation_assets.core.disk import DiskError, refused_write
 from curation_assets.core.settings import load_settings
 from curation_assets.outputs.registry import ExportRecord, record_export, recorded_exports
 from curation_assets.sources.declaration import list_pools
 from curation_assets.stores.atomic import append_line, replacing
+from tests.support.command import curate
 from tests.support.small_disk import SmallDisk, small_disk, why_no_disk
 
 needs_disk = pytest.mark.skipif(why_no_disk() is not None, reason=str(why_no_disk()))
@@ -129,7 +128,7 @@ def test_commands_say_so_in_one_sentence(disk: SmallDisk, tmp_path: Path) -> Non
     settings.pools_root.mkdir(parents=True)
 
     def refused(command: list[str], why: str) -> None:
-        run = CliRunner().invoke(app, command, env={"COLUMNS": "500"})
+        run = curate(*command, width=500)
         assert run.exit_code == 1, run.output
         errors = [line for line in run.output.splitlines() if line.startswith("error ")]
         assert len(errors) == 1, run.output
@@ -141,7 +140,7 @@ def test_commands_say_so_in_one_sentence(disk: SmallDisk, tmp_path: Path) -> Non
     for command in (commands[0], commands[1], commands[3]):
         refused(command, "read-only file system")
     disk.resize(256 * 1024)
-    assert CliRunner().invoke(app, commands[0]).exit_code == 0
+    assert curate(*commands[0]).exit_code == 0
     disk.make_read_only()
     refused(commands[2], "cannot be written")
     disk.resize(disk.used)

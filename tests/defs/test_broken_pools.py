@@ -6,15 +6,14 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
-from typer.testing import CliRunner
 
-from curation_assets.cli import app
 from curation_assets.core.settings import Settings, load_settings
 from curation_assets.definitions import build_definitions
 from curation_assets.defs.broken import CHECK, declaration_key
 from curation_assets.defs.launch import prepare_instance
 from curation_assets.operations.nightly import look_at_declarations
 from curation_assets.sources.declaration import add_pool
+from tests.support.command import curate
 
 Break = Callable[[Path], object]
 GOOD = "name: bad\nkind: url_table\nsource: captions.csv\ncolumns: {caption: caption}\n"
@@ -91,7 +90,7 @@ def test_commands_over_all_pools_name_the_faulty_one_and_do_the_others(settings:
     (pool,) = {path.stem for path in settings.pools_root.glob("*.yaml")} - {"good"}
 
     def called(*words: str) -> tuple[int, str, str]:
-        done = CliRunner().invoke(app, [*words, "--home", str(settings.home)])
+        done = curate(*words, home=settings.home)
         return done.exit_code, done.stdout, done.stderr
 
     code, out, err = called("pool", "list")

@@ -8,14 +8,13 @@ from pathlib import Path
 import duckdb
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
-from curation_assets.cli import app
 from curation_assets.core.settings import Settings, load_settings
 from curation_assets.defs.launch import prepare_instance
 from curation_assets.defs.publishing import run_and_publish
 from curation_assets.outputs.registry import recorded_exports
 from curation_assets.sources.declaration import load_pool
+from tests.support.command import curate
 from tests.support.lineage_pools import bring_up_to_date, webdataset_pool
 
 #: What asks no model: the signals of this pool are written by hand.
@@ -38,7 +37,7 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> tuple[Settings, Path]:
 
 
 def _curate(*words: str) -> str:
-    run = CliRunner().invoke(app, list(words), env={"COLUMNS": "200"})
+    run = curate(*words)
     assert run.exit_code == 0, run.output
     return run.stdout
 

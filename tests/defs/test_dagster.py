@@ -15,9 +15,7 @@ import dagster as dg
 import pytest
 from dagster._core.storage.tags import TagType, get_tag_type
 from PIL import Image
-from typer.testing import CliRunner
 
-from curation_assets.cli import app
 from curation_assets.core.settings import Settings, load_settings
 from curation_assets.definitions import build_definitions
 from curation_assets.defs.automation import shard_sensor
@@ -30,6 +28,7 @@ from curation_assets.flow.table import Table
 from curation_assets.sources.declaration import add_pool
 from curation_assets.stores.shard_store import CorruptTableError
 from tests.conftest import FinishedPool, declare_tiny_pool
+from tests.support.command import curate
 from tests.support.lineage_pools import jpeg, webdataset_pool, write_tar
 from tests.support.paths import REPOSITORY
 
@@ -338,13 +337,13 @@ def test_a_failed_run_is_told_in_sentences_and_a_bug_with_its_traceback(
 
     call = ["run", "tiny", "--home", str(settings.home), "--table", "raw/registered_shards"]
     monkeypatch.setattr(image_tables, "materialise_table", failing(CorruptTableError("it cannot be trusted")))
-    output = CliRunner().invoke(app, call)
+    output = curate(*call)
     assert output.exit_code == 1
     assert isinstance(output.exception, SystemExit)
     assert "error raw/registered_shards of shard tiny-000000: it cannot be trusted" in output.stderr
     assert "Traceback" not in output.stderr
     monkeypatch.setattr(image_tables, "materialise_table", failing(ZeroDivisionError("a bug")))
-    output = CliRunner().invoke(app, call)
+    output = curate(*call)
     assert output.exit_code == 70
     assert "unexpected" in output.stderr
     assert "a bug" in output.stderr

@@ -15,9 +15,7 @@ from dagster import EventLogEntry
 from dagster._core.events import DagsterEvent, EngineEventData
 from dagster._core.execution.plan.instance_concurrency_context import InstanceConcurrencyContext
 from dagster._core.storage.event_log import SqlEventLogStorage
-from typer.testing import CliRunner
 
-from curation_assets.cli import app
 from curation_assets.defs.dead_runs import (
     HIDDEN,
     HOST,
@@ -33,6 +31,7 @@ from curation_assets.defs.launch import POOL, prepare_instance, run_pool
 from curation_assets.defs.steps import OBSERVER, observer_resource
 from curation_assets.foreign.dagster_runs import WAIT_SECONDS, sleep_while_waiting
 from curation_assets.stores.lease import PoolHeldError
+from tests.support.command import curate
 from tests.support.lineage_pools import webdataset_pool
 from tests.support.paths import REPOSITORY
 
@@ -177,7 +176,7 @@ def test_two_commands_of_one_pool_take_turns(tmp_path: Path) -> None:
     held = rf"`run of photos` \(pid {child.pid} on .*, since 20.* holds pool 'photos'"
     with pytest.raises(PoolHeldError, match=held):
         run_pool(settings, "photos", tables=RAW, wait=False)
-    refused = CliRunner().invoke(app, ["run", "photos", "--no-wait", "--home", str(tmp_path), "--table", RAW[1]])
+    refused = curate("run", "photos", "--no-wait", "--home", tmp_path, "--table", RAW[1])
     assert refused.exit_code == 1
     assert re.search(held, refused.stderr)
     notices: list[str] = []

@@ -6,9 +6,7 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
-from typer.testing import CliRunner
 
-from curation_assets.cli import app
 from curation_assets.core.settings import load_settings
 from curation_assets.defs.launch import prepare_instance, run_pool
 from curation_assets.defs.lineage import recorded_lineage
@@ -16,6 +14,7 @@ from curation_assets.defs.old_runs import remove_old
 from curation_assets.flow.context import PoolContext
 from curation_assets.operations.retention import DAY_SECONDS
 from curation_assets.stores.costs import read_attempts
+from tests.support.command import curate
 from tests.support.lineage_pools import webdataset_pool
 
 TABLES = ["raw/registered_shards", "raw/downloads", "raw/samples", "filtered/duplicates"]
@@ -89,10 +88,10 @@ def test_files_go_by_their_age_and_cost_of_what_is_stored_stays(
         os.utime(path, (0, 0))
     home = ["--home", str(tmp_path), "--profile", "embedded"]
     monkeypatch.setenv("CURATION_KEEP_DAYS", "0")
-    kept = CliRunner().invoke(app, ["verify", "--only", "old", *home])
+    kept = curate("verify", "--only", "old", *home)
     assert "nothing: CURATION_KEEP_DAYS is 0" in kept.stdout
     monkeypatch.setenv("CURATION_KEEP_DAYS", "30")
-    removed = CliRunner().invoke(app, ["verify", "--only", "old", *home])
+    removed = curate("verify", "--only", "old", *home)
     assert removed.exit_code == 0, removed.output
     assert "1 cost records of replaced tables, 1 reports of refits, 1 tracebacks" in removed.stdout
     assert "a" in log.read_text()

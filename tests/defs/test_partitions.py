@@ -10,10 +10,8 @@ from typing import Any
 import dagster as dg
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
 from curation_assets.audit.ledger import recorded_ledger
-from curation_assets.cli import app
 from curation_assets.core.settings import Settings, load_settings
 from curation_assets.definitions import build_definitions
 from curation_assets.defs.assets import partitions_of, partitions_per_run
@@ -30,6 +28,7 @@ from curation_assets.flow.graph import tables_of
 from curation_assets.numeric.identity import sample_id_of
 from curation_assets.sources.declaration import add_pool
 from curation_assets.stores.content_hash import frame_sha256
+from tests.support.command import curate
 from tests.support.lineage_pools import caption_of, jpeg, write_tar
 from tests.support.webserver import running_daemon
 from tests.torture.faults.bit_flips import flip_bit
@@ -355,7 +354,7 @@ def test_a_removed_shard_leaves_its_block_while_that_holds_others(tmp_path: Path
     for number, left in ((4, BLOCKS), (6, BLOCKS[:2])):
         (tmp_path / "tars" / f"{number:06d}.tar").unlink()
         call = ["pool", "remove-shard", "photos", f"photos-{number:06d}", "--home", str(tmp_path)]
-        result = CliRunner().invoke(app, call)
+        result = curate(*call)
         assert result.exit_code == 0, result.output
         with prepare_instance(settings) as instance:
             assert list(instance.get_dynamic_partitions("photos")) == left

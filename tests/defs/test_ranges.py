@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from curation_assets.cli import app
 from curation_assets.core.settings import load_settings
 from curation_assets.defs.launch import run_pool
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
 from curation_assets.stores.lease import pool_lease
+from tests.support.command import curate as in_process
 from tests.support.lineage_pools import webdataset_pool
 from tests.support.paths import REPOSITORY
 
@@ -37,7 +36,7 @@ def contents(home: Path) -> dict[str, str]:
 
 
 def curate(home: Path, *arguments: str) -> dict[str, Any]:
-    result = CliRunner().invoke(app, ["run", "photos", *arguments, "--json", "--home", str(home), *PROFILE])
+    result = in_process("run", "photos", *arguments, "--json", "--home", home, *PROFILE)
     assert result.exit_code == 0, result.output
     answer: dict[str, Any] = json.loads(result.stdout)
     return answer
@@ -126,6 +125,6 @@ def test_what_reads_the_whole_pool_waits_for_ranges_and_names_one(tmp_path: Path
 )
 def test_what_cannot_be_run_is_said(tmp_path: Path, arguments: list[str], sentence: str) -> None:
     webdataset_pool(tmp_path, shards=2, per_shard=2)
-    result = CliRunner().invoke(app, ["run", "photos", *arguments, "--home", str(tmp_path)])
+    result = in_process("run", "photos", *arguments, home=tmp_path)
     assert result.exit_code == 1
     assert sentence in result.stderr

@@ -14,13 +14,12 @@ from urllib.parse import urlsplit
 
 import dagster as dg
 import pytest
-from typer.testing import CliRunner
 
-from curation_assets.cli import app
 from curation_assets.core.settings import load_settings
 from curation_assets.defs.launch import RANGE_END, RANGE_START, prepare_instance
 from curation_assets.flow.context import PoolContext
 from curation_assets.foreign.guards import GUARDS, SHARED_CODE_SERVER
+from tests.support.command import curate
 from tests.support.lineage_pools import webdataset_pool
 from tests.support.paths import REPOSITORY
 from tests.support.webserver import curate_ui
@@ -36,7 +35,7 @@ Launch = Callable[[Path, str, str], None]
 def by_command(home: Path, first: str, last: str) -> None:
     tables = [word for name in TABLES for word in ("--table", name)]
     call = ["run", "photos", *tables, "--shards", f"{first}..{last}", "--home", str(home), "--profile", "embedded"]
-    result = CliRunner().invoke(app, call)
+    result = curate(*call)
     assert result.exit_code == 0, result.output
 
 

@@ -10,13 +10,12 @@ from urllib.parse import urlsplit
 
 import pytest
 import websockets.sync.client
-from typer.testing import CliRunner
 from websockets.exceptions import InvalidStatus
 
-from curation_assets.cli import app
 from curation_assets.core.settings import load_settings
 from curation_assets.defs.webserver import guarded
 from curation_assets.sources.declaration import add_pool
+from tests.support.command import curate
 from tests.support.lineage_pools import OPTIONS, webdataset_pool
 from tests.support.webserver import curate_ui
 
@@ -104,7 +103,7 @@ def test_a_second_one_on_the_same_home_says_so_and_leaves(
 ) -> None:
     """Each had a daemon of its own, and both followed the sensors."""
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
-    run = CliRunner().invoke(app, ["ui", "--port", "0", "--home", str(home)])
+    run = curate("ui", "--port", "0", home=home)
     assert run.exit_code == 1, run.output
     assert re.search(r"`curate ui --port 0` \(pid \d+ .*holds the UI and the daemon of .*end it first", run.output)
     assert _request(address, "GET", "/server_info")[0] == 200

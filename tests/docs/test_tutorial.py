@@ -8,14 +8,14 @@ from typing import Any
 
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
-from curation_assets.cli import app
 from tests.support.paths import REPOSITORY
 
 sys.path.insert(0, str(REPOSITORY / "docs" / "contributor"))
 
 from render_tutorial import PAGE, SCRIPT, cells
+
+from tests.support.command import curate
 
 
 def test_the_page_has_the_script_s_texts_and_code() -> None:
@@ -59,7 +59,7 @@ def test_the_commands_of_the_page_run_in_order_on_a_fresh_home(tmp_path: Path) -
             words[words.index("ID")] = samples["sample_id"][0]
         if "--home" not in words:
             words += ["--home", str(home)]
-        ran = CliRunner().invoke(app, words)
+        ran = curate(*words)
         assert ran.exit_code == 0, (line, ran.output[-1000:])
     assert list(out.glob("*.tar"))
 

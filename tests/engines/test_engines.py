@@ -35,7 +35,7 @@ from curation_assets.engines import (
     load_engine,
     resolve_address,
 )
-from curation_assets.engines.addresses import HUB_IGNORED, HUB_PATTERNS, WEIGHTS_ROOT, local_folder
+from curation_assets.engines.addresses import HUB_IGNORED, HUB_PATTERNS, local_folder
 from curation_assets.engines.batches import CHARACTERS_AT_ONCE, batches_by_length
 from curation_assets.engines.nucleus import nucleus, row_uniforms, sample_nucleus
 from curation_assets.engines.text_similarity import greedy_f1
@@ -640,9 +640,6 @@ def test_a_published_one_logit_classifier_is_a_student(zoo: Path, tmp_path: Path
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    not (WEIGHTS_ROOT / "clip").is_dir(), reason="no shipped weights in curation_assets/embedded/weights"
-)
 def test_every_embedded_role_answers() -> None:
     clear_engines()
     profile = load_profile("embedded")

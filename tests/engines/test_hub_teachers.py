@@ -34,9 +34,7 @@ from transformers import (
     RobertaForMaskedLM,
     RobertaForSequenceClassification,
 )
-from typer.testing import CliRunner
 
-from curation_assets.cli import app
 from curation_assets.core.settings import Profile, load_profile, load_settings
 from curation_assets.engines import load_engine
 from curation_assets.engines.semantic_decoder import load_bridge
@@ -49,6 +47,7 @@ from curation_assets.scoring.samples import score_samples
 from curation_assets.sources.declaration import add_pool
 from curation_assets.stages.teachers.sba_bridge import training_captions
 from curation_assets.training.bridge import BridgeRecipe, learning_rate_at, train_bridge
+from tests.support.command import curate
 from tests.support.tiny_models import (
     WIDTH,
     make_tokenizer,
@@ -435,13 +434,13 @@ def test_the_command_trains_from_a_file_and_says_how_to_use_it(hub: Path, tmp_pa
     )
     arguments = ["icc", "train-bridge", tmp_path / "captions.txt", "--out", tmp_path / "bridge", "--profile", profile,
                  "--epochs", 1, "--batch-size", 8, "--accumulation", 2]  # fmt: skip
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "200"})
+    result = curate(*arguments)
     assert result.exit_code == 0, result.output
     assert "3 steps, 48 captions" in result.output
     assert "bridge: 'path:" in result.output
     bare = tmp_path / "bare.yaml"
     bare.write_text(f"name: bare\ndevice: cpu\nroles: {{semantic_decoder: 'path:{hub / 'llama'}'}}\n")
-    failed = CliRunner().invoke(app, [str(a) for a in [*arguments[:5], "--profile", bare]], env={"COLUMNS": "200"})
+    failed = curate(*arguments[:5], "--profile", bare)
     assert failed.exit_code == 1
     assert "names no text encoder" in failed.output
 

@@ -14,7 +14,7 @@ from curation_assets.engines.addresses import SPACY_PACKAGES, resolve_address
 from curation_assets.engines.packages import PINNED_MODELS, PinnedModel, pinned_files
 from curation_assets.engines.word_vectors import VectorTable
 from curation_assets.stores.file_hash import file_sha256
-from tests.support.paths import SHARED_DATA
+from tests.support.paths import shared
 from tests.support.tiny_models import profile_of
 
 needs_glove = pytest.mark.skipif(
@@ -111,9 +111,7 @@ def test_a_table_of_vectors_looks_words_up_in_either_case(tmp_path: Path) -> Non
 @needs_glove
 def test_the_packages_vectors_are_those_of_glove() -> None:
     engine: Any = load_engine("word_vectors", profile_of("word_vectors", "glove:6b-50d"))
-    path = SHARED_DATA / "glove" / "glove6b50d_subset.parquet"
-    if not path.is_file():
-        pytest.skip(f"needs the vectors at {path}")
+    path = shared("glove/glove6b50d_subset.parquet")
     published = pl.read_parquet(path)
     vectors, known = engine.word_vectors(published["word"].to_list())
     assert known.mean() > 0.99

@@ -18,9 +18,7 @@ from curation_assets.engines import clear_engines, identify_engine, load_engine,
 from curation_assets.engines.efficientnet import BACKBONES, EfficientNetLite, load_backbone, tensors_digest
 from curation_assets.engines.photo_pair import PhotoPairHead, RememberedImages, from_stored, to_stored
 from curation_assets.stores import file_hash
-from tests.support.paths import SHARED_DATA, WEIGHTS
-
-PHOTOS = SHARED_DATA / "photos"
+from tests.support.paths import WEIGHTS, shared
 
 
 def profile(**roles: str) -> Profile:
@@ -141,9 +139,7 @@ def test_stored_weights_are_close_to_the_given_ones() -> None:
 @pytest.mark.slow
 def test_photos_find_their_own_caption(encoder: Any) -> None:
     """Bounds well below the card's figures (of 500 photos)."""
-    tar = PHOTOS / "000005.tar"
-    if not tar.is_file():
-        pytest.skip(f"needs {tar} (CURATION_TEST_DATA)")
+    tar = shared("photos/000005.tar")
     from lab.photo_pair_fit import figures
     from lab.photo_pairs_read import read_photos
 
@@ -194,9 +190,7 @@ def test_stored_sentence_vectors_are_those_of_the_captions(captioner: Any) -> No
 
 
 def test_no_caption_of_a_held_out_photo_is_in_the_bank(captioner: Any) -> None:
-    table = PHOTOS / "captions.parquet"
-    if not table.is_file():
-        pytest.skip(f"needs {table} (CURATION_TEST_DATA)")
+    table = shared("photos/captions.parquet")
     import polars as pl
 
     held_out = pl.read_parquet(table).filter(pl.col("shard") == "000005")["captions"].explode()

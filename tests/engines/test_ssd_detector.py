@@ -13,7 +13,7 @@ from PIL import Image
 from curation_assets.core.roles import ObjectDetector
 from curation_assets.engines import load_engine
 from curation_assets.engines.ssd_detector import LABELS
-from tests.support.paths import SHARED_DATA
+from tests.support.paths import SHARED_DATA, shared
 from tests.support.photos import read_photos
 from tests.support.tiny_models import profile_of
 
@@ -29,9 +29,7 @@ def detector_with(**settings: Any) -> Any:
 
 def test_labels_are_cocos_eighty_by_their_numbers() -> None:
     assert (len(LABELS), LABELS[1], LABELS[13], LABELS[90]) == (80, "person", "stop sign", "toothbrush")
-    path = SHARED_DATA / "vocab" / "coco80_categories.tsv"
-    if not path.is_file():
-        pytest.skip(f"needs the categories at {path}")
+    path = shared("vocab/coco80_categories.tsv")
     categories = pl.read_csv(path, separator="\t")
     assert dict(zip(categories["id"], categories["name"], strict=True)) == LABELS
 

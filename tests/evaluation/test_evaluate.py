@@ -2,21 +2,20 @@
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 
 import polars as pl
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from curation_assets.cli import app
 from curation_assets.core.settings import load_settings
 from curation_assets.flow.context import PoolContext
 from curation_assets.sources.declaration import add_pool
+from tests.support import command
 from tests.support.metrics import metric_rows, store_metrics
 
-
-def curate(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "100"})
+curate = partial(command.curate, width=100)
 
 
 def one_line(result: Result) -> str:

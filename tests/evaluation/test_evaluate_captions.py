@@ -1,19 +1,16 @@
 """curate evaluate captions: its table, its JSON, and a machine without Java."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
 from PIL import Image
-from typer.testing import CliRunner, Result
 
-from curation_assets.cli import app
 from tests.support.captioning import CANDIDATES, GOLDEN, REFERENCES, needs_java, without_java, write_coco
+from tests.support.command import curate
 
-
-def evaluate(*arguments: object) -> Result:
-    words = ["evaluate", "captions", *map(str, arguments)]
-    return CliRunner().invoke(app, words, env={"COLUMNS": "200"})
+evaluate = partial(curate, "evaluate", "captions")
 
 
 @needs_java

@@ -16,7 +16,7 @@ from tests.support.evaluation_folders import (
     write_json,
     write_karpathy_coco,
 )
-from tests.support.paths import SHARED_DATA
+from tests.support.paths import shared
 from tests.support.tars import tar_of
 
 # -- Karpathy's JSON
@@ -208,9 +208,7 @@ def test_an_image_that_cannot_be_decoded_has_a_reason(tmp_path: Path) -> None:
 
 
 def test_the_shared_photographs_are_an_evaluation_set() -> None:
-    path = SHARED_DATA / "photos" / "000005.tar"
-    if not path.is_file():
-        pytest.skip(f"needs the photographs at {path}")
+    path = shared("photos/000005.tar")
     found = read_evaluation_set(path)
     assert (len(found.images), sum(len(image.captions) for image in found.images), found.left_out) == (500, 2500, {})
     assert load_image(found.images[-1]).mode == "RGB"

@@ -14,9 +14,7 @@ import pytest
 import webdataset as wds
 from open_clip_train.params import parse_args
 from PIL import Image
-from typer.testing import CliRunner, Result
 
-from curation_assets.cli import app
 from curation_assets.engines import load_engine
 from curation_assets.evaluation.models import open_clip_main
 from curation_assets.evaluation.models.open_clip_training import (
@@ -31,6 +29,7 @@ from curation_assets.evaluation.models.open_clip_training import (
 from curation_assets.flow.context import PoolContext
 from curation_assets.outputs.exports.webdataset import write_training_tars
 from curation_assets.stores.images import tar_index
+from tests.support.command import curate
 from tests.support.id_lists import read_subset
 from tests.support.lineage_pools import finished_photos
 from tests.support.tiny_models import profile_of
@@ -50,10 +49,6 @@ def tars(ctx: PoolContext, tmp_path_factory: pytest.TempPathFactory) -> list[Pat
     assert len(ids) == 46
     out = tmp_path_factory.mktemp("export") / "tars"
     return write_training_tars(ctx, [ids[0]] * REPEATED + ids[1:], out, name="control", max_samples=16)
-
-
-def curate(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "200"})
 
 
 def test_an_id_listed_m_times_is_in_the_training_tars_m_times(ctx: PoolContext, tars: list[Path]) -> None:

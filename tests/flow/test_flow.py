@@ -5,9 +5,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
-from curation_assets.cli import app
 from curation_assets.cli.run import TableLines
 from curation_assets.core.settings import Settings, load_settings
 from curation_assets.core.stages import BackwardsReadError, check_reads_forward, stage_position
@@ -21,6 +19,7 @@ from curation_assets.flow.table import Folder, Table, TableReport
 from curation_assets.operations.removed_shards import missing_shards, remove_shards
 from curation_assets.sources.declaration import add_pool, add_world_pool
 from curation_assets.stores.shard_store import ShardStore
+from tests.support.command import curate
 from tests.support.lineage_pools import finished_photos, jpeg, webdataset_pool, write_tar
 
 
@@ -323,7 +322,7 @@ def test_a_shard_whose_source_is_gone_counts_until_it_is_removed(tmp_path: Path)
 
     with pytest.raises(ValueError, match=r"photos-000000 cannot be removed.*which are: photos-000001\."):
         remove_shards(ctx, ["photos-000000", "photos-000001"])
-    output = CliRunner().invoke(app, ["pool", "remove-shard", "photos", "photos-000001", "--home", str(settings.home)])
+    output = curate("pool", "remove-shard", "photos", "photos-000001", home=settings.home)
     assert output.exit_code == 0, output.output
     assert "4 tables of 1 shards removed" in output.stdout
     assert not list(settings.work("photos").rglob("*000001*"))

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
-from curation_assets.cli import app
 from curation_assets.core.settings import load_settings
 from curation_assets.flow.context import PoolContext
 from tests.homes.make import PACKED, write_tar
+from tests.support.command import curate as in_process
 from tests.support.id_lists import read_subset
 
 HOMES = ("format_1_before_its_number", "format_1")
@@ -23,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 
 def curate(home: Path, *words: str) -> str:
-    run = CliRunner().invoke(app, [*words, "--home", str(home)], env={"COLUMNS": "200"})
+    run = in_process(*words, home=home)
     assert run.exit_code == 0, run.output
     return run.output
 
@@ -60,7 +59,7 @@ def test_it_opens_and_is_sound(home: Path) -> None:
     assert "scenes" in curate(home, "pool", "list")
     curate(home, "verify")
     for release in (home / "releases" / "pictures").iterdir():  # the first one, and what the takedown made of it
-        run = CliRunner().invoke(app, ["release", "verify", str(release)])
+        run = in_process("release", "verify", release)
         assert run.exit_code == (3 if release.name == "first" else 0), run.output
         assert ("withdrawn on" in run.output) == (release.name == "first")
     for pool, rows in (("scenes", 40), ("pictures", 20)):
@@ -79,7 +78,7 @@ def test_it_goes_on_and_what_was_cut_stays(home: Path) -> None:
     write_tar(home / "pictures" / "c.tar", range(20, 28))
     said = {}
     for pool in ("pictures", "scenes"):
-        run = CliRunner().invoke(app, ["run", pool, "--json", "--home", str(home)])
+        run = in_process("run", pool, "--json", home=home)
         assert run.exit_code == 0, run.output
         said[pool] = json.loads(run.stdout)["verdict_changes"]
     for (pool, policy), frame in before.items():

@@ -8,9 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 from safetensors.numpy import load_file
-from typer.testing import CliRunner
 
-from curation_assets.cli import app
 from curation_assets.core.roles import ModelIdentity
 from curation_assets.core.settings import Profile
 from curation_assets.engines import load_engine
@@ -19,6 +17,7 @@ from curation_assets.engines.sentence_layers import load_layers
 from curation_assets.engines.student import MlpStudent
 from curation_assets.numeric.agreement import correlations
 from curation_assets.stores.file_hash import file_sha256
+from tests.support.command import curate
 from tests.support.paths import PROFILES, SHARED_DATA
 
 FOLDER = WEIGHTS_ROOT / "icc_student"
@@ -101,7 +100,7 @@ def test_batch_size_and_order_of_a_file_change_no_score(tmp_path: Path, batch_si
         source, out = tmp_path / f"{name}.txt", tmp_path / f"{name}.parquet"
         source.write_text("\n".join(lines) + "\n")
         arguments = ["score", "icc", str(source), "--out", str(out), "--profile", str(profile)]
-        ran = CliRunner().invoke(app, arguments)
+        ran = curate(*arguments)
         assert ran.exit_code == 0, ran.output
         table = pl.read_parquet(out)
         assert table["caption"].to_list() == lines
@@ -116,7 +115,7 @@ def test_batch_size_and_order_of_a_file_change_no_score(tmp_path: Path, batch_si
 def test_the_command_keeps_the_order_of_the_file(tmp_path: Path, student: Any) -> None:
     captions = [ABSTRACT[0], CONCRETE[0], "", CONCRETE[1], ABSTRACT[0]]
     (tmp_path / "in.txt").write_text("\n".join(captions) + "\n")
-    ran = CliRunner().invoke(app, ["score", "icc", str(tmp_path / "in.txt"), "--out", str(tmp_path / "out.tsv")])
+    ran = curate("score", "icc", tmp_path / "in.txt", "--out", tmp_path / "out.tsv")
     assert ran.exit_code == 0, ran.output
     rows = [line.split("\t") for line in (tmp_path / "out.tsv").read_text().splitlines()]
     columns = {name: [row[i] for row in rows[1:]] for i, name in enumerate(rows[0])}

@@ -11,9 +11,7 @@ from curation_assets.numeric.datacomp import broken_caption_rule, broken_image_b
 from curation_assets.scoring.files import score_file
 from curation_assets.scoring.parameters import with_parameters
 from curation_assets.scoring.samples import score_samples
-from tests.support.paths import SHARED_DATA
-
-SHARED = SHARED_DATA
+from tests.support.paths import SHARED_DATA, shared
 
 
 @pytest.mark.parametrize(
@@ -122,13 +120,11 @@ def test_the_identifier_fills_its_role(identifier):
 
 
 def test_basic_filtering_keeps_photo_captions_and_drops_other_languages(identifier):
-    path = SHARED / "captions/coco_val2017_captions.parquet"
-    if not path.is_file():
-        pytest.skip("needs the COCO captions in ../shared")
+    path = shared("captions/coco_val2017_captions.parquet")
     captions = pl.read_parquet(path)["caption"].head(1000).to_list()
     values = get_method("datacomp_caption").function(captions, identifier)
     assert values.value.mean() > 0.97  # human-written English sentences
-    web = pl.read_parquet(SHARED / "captions/alt_texts.parquet")
+    web = pl.read_parquet(SHARED_DATA / "captions/alt_texts.parquet")
     raw = web.filter(pl.col("source") == "img2dataset_test_10000")["text"].drop_nulls().head(1000).to_list()
     dropped = get_method("datacomp_caption").function(raw, identifier)
     assert 0.05 < dropped.value.mean() < 0.95  # raw web alt-text: several languages, many stubs

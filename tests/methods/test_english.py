@@ -15,7 +15,7 @@ from curation_assets.engines.student import RidgeStudent, _is_multilingual
 from curation_assets.methods import get_method
 from curation_assets.methods.english import likely_languages
 from curation_assets.scoring.parameters import with_parameters
-from tests.support.paths import SHARED_DATA
+from tests.support.paths import SHARED_DATA, shared
 
 PAIRS = SHARED_DATA / "web" / "pairs.parquet"
 ENGLISH = [
@@ -91,9 +91,7 @@ def test_one_plain_word_makes_no_language() -> None:
 @pytest.mark.parametrize("name", ["coco_val2017", "flickr8k"])
 def test_captions_of_photographs_are_english(identifier: Any, name: str) -> None:
     """At most 1 in 5,000 is taken for another language; by thresholds alone 17 of all 25,014 and 88 of 40,455 were."""
-    path = SHARED_DATA / "captions" / f"{name}_captions.parquet"
-    if not path.is_file():
-        pytest.skip("needs the captions in ../shared")
+    path = shared(f"captions/{name}_captions.parquet")
     captions = pl.read_parquet(path)["caption"].gather_every(5).to_list()
     assert sum(language != "en" for language in likely_languages(captions, identifier)) <= len(captions) // 5000
 

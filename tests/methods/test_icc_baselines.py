@@ -8,9 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
-from curation_assets.cli import app
 from curation_assets.core.settings import Settings, load_profile, load_settings
 from curation_assets.engines import load_engine
 from curation_assets.flow.context import PoolContext
@@ -22,9 +20,9 @@ from curation_assets.numeric.identity import seed_of
 from curation_assets.numeric.lemmas import lemma_in
 from curation_assets.scoring.parameters import with_parameters
 from curation_assets.sources.declaration import add_pool
-from tests.support.paths import SHARED_DATA
+from tests.support.command import curate
+from tests.support.paths import shared
 
-DATA = SHARED_DATA
 OPTIONAL = {"clip_stroop", "ave_clip", "concreteness_lexicon"}
 
 
@@ -139,9 +137,7 @@ def test_without_a_lexicon_every_row_says_so_and_with_one_gaps_have_reasons() ->
 
 
 def test_the_users_list_ranks_things_above_ideas(tmp_path: Path) -> None:
-    path = DATA / "words" / "concreteness_ratings_half.tsv"
-    if not path.is_file():
-        pytest.skip(f"{path} is absent: the word ratings are not part of the project")
+    path = shared("words/concreteness_ratings_half.tsv")
     method = with_parameters(get_method("concreteness_lexicon"), path=str(path))
     captions = ["a white truck near the river", "the importance of an honest philosophy"]
     values = method.function(caption=captions)
@@ -207,10 +203,10 @@ def test_a_lexicon_of_the_profile_makes_a_table_that_follows_the_file(tmp_path: 
 def test_score_runs_an_optional_method_and_methods_says_which_are(tmp_path: Path) -> None:
     (tmp_path / "captions.txt").write_text("a red kite\n\n")
     arguments = ["score", "clip_stroop", str(tmp_path / "captions.txt"), "--out", str(tmp_path / "out.tsv")]
-    result = CliRunner().invoke(app, arguments, env={"COLUMNS": "200"})
+    result = curate(*arguments)
     assert result.exit_code == 0, result.output
     assert "1 of 2 rows have a value of clip_stroop" in result.output
-    shown = CliRunner().invoke(app, ["methods"], env={"COLUMNS": "250"}).output
+    shown = curate("methods").output
     line = next(line for line in shown.splitlines() if line.startswith("clip_stroop"))
     assert "if named" in line
 

@@ -27,11 +27,10 @@ from curation_assets.sources.declaration import add_pool
 from curation_assets.training.students import train_student
 from curation_assets.world.pool import plant_pool, render
 from tests.support.near_duplicates import duplicates_of
-from tests.support.paths import SHARED_DATA
+from tests.support.paths import shared
 from tests.support.tars import encoded, tar_of
 from tests.support.verdicts import kept_ids
 
-SHARED = SHARED_DATA
 IMAGE_METHODS = ["tmars", "text_spotting", "image_based"]
 
 
@@ -239,9 +238,7 @@ def test_image_based_without_clusters_says_so() -> None:
 
 
 def test_image_methods_run_on_real_photographs(settings: Settings, student: str, tmp_path: Path) -> None:
-    shard = SHARED / "photos/000003.tar"
-    if not shard.is_file():
-        pytest.skip("needs the photographs in ../shared")
+    shard = shared("photos/000003.tar")
     with tarfile.open(shard) as tar:
         wanted = sorted(name for name in tar.getnames() if name.endswith(".jpg"))[:24]
         samples = [

@@ -9,9 +9,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
-from curation_assets.cli import app
 from curation_assets.core.own_modules import no_other_home
 from curation_assets.core.settings import Settings, load_settings
 from curation_assets.flow.context import PoolContext
@@ -24,6 +22,7 @@ from curation_assets.methods import find_method, get_method, lower_is_better, ow
 from curation_assets.scoring.batches import ContractError
 from curation_assets.scoring.method_contract import RULES, check_own_method
 from curation_assets.sources.declaration import add_pool, declaration_sha256, set_values
+from tests.support.command import curate
 from tests.support.pages import Reader, blocks_of
 from tests.support.paths import REPOSITORY
 
@@ -196,7 +195,7 @@ def test_a_broken_file_is_named_and_stops_only_the_pools_that_name_it(
     methods, faults = own_methods()
     assert methods == []
     assert re.search(match, faults[0])
-    shown = CliRunner().invoke(app, ["pool", "list", "--home", str(settings.home)])
+    shown = curate("pool", "list", home=settings.home)
     assert re.search(r"^other +captions", shown.output, flags=re.MULTILINE), shown.output
     assert re.search(r"^small +broken", shown.output, flags=re.MULTILINE)
 
@@ -419,7 +418,7 @@ def test_the_command_says_which_rule_is_broken(code: str, rule: str, fault: str,
     last = check_own_method(file)[-1]
     assert last.rule.startswith(rule)
     assert fault in str(last.fault)
-    done = CliRunner().invoke(app, ["methods", "check", str(file)])
+    done = curate("methods", "check", file)
     assert done.exit_code == 1
     assert f"FAULT: {last.rule} " in done.output
 
@@ -436,17 +435,17 @@ def test_a_method_of_image_columns_keeps_to_the_contract(tmp_path: Path) -> None
 
 def test_methods_lists_own_ones_and_names_broken_ones(settings: Settings) -> None:
     broken = write(settings, "methods/broken.py", "def (")
-    shown = CliRunner().invoke(app, ["methods", "--home", str(settings.home)], env={"COLUMNS": "400"})
+    shown = curate("methods", home=settings.home, width=400)
     assert shown.exit_code == 0, shown.output
     assert "capitals" in shown.output
     assert "your own, if named" in shown.output
     assert str(broken) in shown.output
-    assert "capitals" not in CliRunner().invoke(app, ["methods", "--markdown"]).output, "the page is the package's"
+    assert "capitals" not in curate("methods", "--markdown").output, "the page is the package's"
 
 
 def test_a_file_is_scored_with_an_own_method(settings: Settings, tmp_path: Path) -> None:
     out = tmp_path / "out.parquet"
     words = ["score", "capitals", str(tmp_path / "captions.csv"), "--out", str(out), "--home", str(settings.home)]
-    done = CliRunner().invoke(app, words)
+    done = curate(*words)
     assert done.exit_code == 0, done.output
     assert pl.read_parquet(out)["capitals"].to_list() == pytest.approx([0, 1, 0, 6 / 15, 0, 2 / 6])

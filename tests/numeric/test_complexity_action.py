@@ -12,7 +12,7 @@ from curation_assets.engines.addresses import WEIGHTS_ROOT
 from curation_assets.methods import get_method
 from curation_assets.numeric.complexity_action import MODES, complexity_action_of
 from curation_assets.numeric.dependency import Token
-from tests.support.paths import SHARED_DATA
+from tests.support.paths import shared
 
 WEIGHTS = WEIGHTS_ROOT / "parser"
 PROFILE = load_profile("embedded")
@@ -141,9 +141,7 @@ def test_a_value_ignores_its_neighbours(parser, mode):
 
 def test_real_captions_mostly_act(parser):
     pl = pytest.importorskip("polars")
-    path = SHARED_DATA / "captions/flickr8k_captions.parquet"
-    if not path.is_file():
-        pytest.skip("needs the Flickr8k captions in ../shared")
+    path = shared("captions/flickr8k_captions.parquet")
     captions = pl.read_parquet(path)["caption"].head(300).to_list()
     share = {m: get_method("complexity_action").function(captions, parser, mode=m).value.mean() for m in MODES}
     assert share["radenovic"] > 0.8  # Flickr8k was collected to show people and dogs doing things
@@ -159,9 +157,7 @@ def test_the_card_tells_the_accuracy_of_the_shipped_files():
 
 @pytest.mark.slow
 def test_treebank_accuracy_is_what_the_card_says():
-    path = SHARED_DATA / "treebank"
-    if not path.is_dir():
-        pytest.skip("needs the treebank in ../shared")
+    path = shared("treebank")
     from lab.parser import evaluate, read_treebank
 
     manifest = json.loads((WEIGHTS.parent / "manifest.json").read_text())["models"]["parser"]

@@ -25,9 +25,8 @@ from curation_assets.numeric.conceptual_captions.rules import (
     unique_ratio,
 )
 from curation_assets.numeric.dependency import Token
-from tests.support.paths import SHARED_DATA
+from tests.support.paths import SHARED_DATA, shared
 
-SHARED = SHARED_DATA
 RULES = (
     *("boilerplate", "too_short", "too_long", "no_determiner", "no_noun", "no_preposition", "no_verb"),
     *("high_noun_ratio", "low_unique_ratio", "repetition", "first_word_lower_case", "capitalised"),
@@ -213,10 +212,8 @@ def test_real_rules(engines, caption, rule):
 
 
 def test_real_captions_pass_more_often_than_web_text(engines):
-    path = SHARED / "captions/alt_texts.parquet"
-    if not path.is_file():
-        pytest.skip("needs the alt-texts and COCO captions in ../shared")
-    coco = pl.read_parquet(SHARED / "captions/coco_val2017_captions.parquet")["caption"].head(300).to_list()
+    path = shared("captions/alt_texts.parquet")
+    coco = pl.read_parquet(SHARED_DATA / "captions/coco_val2017_captions.parquet")["caption"].head(300).to_list()
     web = pl.read_parquet(path).filter(pl.col("source") == "img2dataset_test_10000")["text"].drop_nulls().head(300)
     method = get_method("conceptual_captions")
     coco_values, web_values = (method.function(texts, **engines) for texts in (coco, web.to_list()))

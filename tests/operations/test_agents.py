@@ -18,10 +18,8 @@ import yaml
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.shared.exceptions import MCPError
-from typer.testing import CliRunner
 
 from curation_assets.audit.index import refresh_index
-from curation_assets.cli import app
 from curation_assets.core.settings import Settings
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
@@ -30,6 +28,7 @@ from curation_assets.sources.declaration import add_pool
 from curation_assets.stores.denylist import add_to_denylist
 from tests.cli.test_advice import faults
 from tests.conftest import FinishedPool
+from tests.support.command import curate
 from tests.support.lineage_pools import OPTIONS, bring_up_to_date, caption_of, jpeg, webdataset_pool, write_tar
 from tests.support.paths import REPOSITORY
 
@@ -350,9 +349,9 @@ def test_over_http_programs_are_answered_and_pages_of_other_sites_are_not(photos
 
 def test_the_skill_s_commands_parse_and_its_tools_exist(tmp_path: Path) -> None:
     out = tmp_path / "skills" / "SKILL.md"
-    assert CliRunner().invoke(app, ["mcp", "--out", str(out)]).exit_code == 0
+    assert curate("mcp", "--out", out).exit_code == 0
     text = out.read_text(encoding="utf-8")
-    assert CliRunner().invoke(app, ["mcp", "--skill"]).output.rstrip() == text.rstrip()
+    assert curate("mcp", "--skill").output.rstrip() == text.rstrip()
     facts = yaml.safe_load(text.split("---")[1])
     assert facts["name"] == "curate"
     lines = [line for line in re.findall(r"`curate ([^`]+)`", text) if line != "takedown"]

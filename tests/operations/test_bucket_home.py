@@ -18,12 +18,10 @@ import dagster as dg
 import polars as pl
 import pytest
 from torch.utils.data import DataLoader
-from typer.testing import CliRunner
 
 import curation_assets as ca
 from curation_assets.api import open_pool
 from curation_assets.audit.index import SHARED
-from curation_assets.cli import app
 from curation_assets.core.settings import Settings, home_of, load_settings
 from curation_assets.core.stages import STAGES
 from curation_assets.definitions import build_definitions
@@ -39,6 +37,7 @@ from curation_assets.stores.catalog import stored_tables
 from curation_assets.stores.objects import open_home
 from tests.defs.test_ways_to_launch import by_request
 from tests.support.bucket import BUCKET, Bucket, running_bucket
+from tests.support.command import curate as in_process
 from tests.support.lineage_pools import jpeg, write_tar
 from tests.support.webserver import curate_ui
 
@@ -93,7 +92,7 @@ def declare(settings: Settings, source: Path, tars: str | Path | None = None) ->
 
 def curate(*arguments: object) -> str:
     """Output of a command that must end well."""
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "200"})
+    result = in_process(*arguments)
     assert result.exit_code == 0, f"{result.output}\n{result.exception!r}"
     return result.output
 

@@ -5,9 +5,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
-from curation_assets.cli import app
 from curation_assets.core.settings import load_settings
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import materialise_table
@@ -15,6 +13,7 @@ from curation_assets.flow.graph import tables_of
 from curation_assets.operations.opt_out_checks import check_opt_outs, proposed_opt_outs
 from curation_assets.sources.declaration import add_pool, load_pool, save_pool
 from curation_assets.stores.denylist import Denylist
+from tests.support.command import curate
 from tests.support.lineage_pools import jpeg
 from tests.support.marked_images import jpeg_with_xmp, xmp
 from tests.support.raw_server import RawServer, reply
@@ -119,12 +118,12 @@ def test_the_command_shows_and_a_person_confirms(tmp_path: Path, server: RawServ
     with server:
         ctx = downloaded_pool(tmp_path, server)
         server.answers["/2.jpg"] = reply(200, b"", TDM_Reservation="1")
-        shown = CliRunner().invoke(app, ["verify", "web", "--only", "opt-outs", *home])
+        shown = curate("verify", "web", "--only", "opt-outs", *home)
         assert shown.exit_code == 1, shown.output
         assert "6 images looked at, 1 may not be used now" in shown.stdout
         assert f"{server.url('/2.jpg')} (sample " in shown.stderr
         assert "curate takedown add --proposed web" in shown.stderr
-        confirmed = CliRunner().invoke(app, ["takedown", "add", "--proposed", "web", *home[:2]])
+        confirmed = curate("takedown", "add", "--proposed", "web", *home[:2])
         assert confirmed.exit_code == 0, confirmed.output
         assert "2 added" in confirmed.stdout  # its URL and its id
         denylist = Denylist.load(tmp_path)
@@ -132,7 +131,7 @@ def test_the_command_shows_and_a_person_confirms(tmp_path: Path, server: RawServ
         assert proposed_opt_outs(ctx) == []
         server.requests.clear()
         assert check_opt_outs(ctx).proposed == [], "what is denied is not proposed again"
-    nothing = CliRunner().invoke(app, ["takedown", "add", "--proposed", "web", *home[:2]])
+    nothing = curate("takedown", "add", "--proposed", "web", *home[:2])
     assert "no opt-outs are proposed of web" in nothing.stderr
 
 
@@ -142,7 +141,7 @@ def test_pools_that_downloaded_nothing_ask_nobody(tmp_path: Path, server: RawSer
         pool = load_pool(ctx.settings, "web")
         save_pool(ctx.settings, replace(pool, options=replace(pool.options, opt_out_checks=0)))
         server.requests.clear()
-        shown = CliRunner().invoke(app, ["verify", "web", "--only", "opt-outs", "--home", str(tmp_path)])
+        shown = curate("verify", "web", "--only", "opt-outs", home=tmp_path)
         assert shown.exit_code == 0, shown.output
         assert "its option opt_out_checks is 0" in shown.stdout
         assert server.requests == []

@@ -6,9 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from curation_assets.cli import app
 from curation_assets.core.settings import load_settings
 from curation_assets.engines.addresses import resolve_address
 from curation_assets.engines.presence import cached_snapshot, parts_of
@@ -16,6 +14,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
 from curation_assets.operations.pieces import MissingPiecesError, Piece, cautions_of, check_pieces, pieces_of
 from curation_assets.sources.declaration import add_pool
+from tests.support.command import curate
 
 
 @pytest.fixture(autouse=True)
@@ -119,15 +118,15 @@ def test_a_snapshot_counts_once_all_of_its_weights_are_there(tmp_path: Path) -> 
 def test_the_command_lists_them_before_the_first_run_and_the_run_stops(tmp_path: Path) -> None:
     ctx = pool(tmp_path / "home", "icc_paper")
     arguments = ["mine", "--home", str(ctx.settings.home), "--profile", "icc_paper"]
-    shown = CliRunner().invoke(app, ["plan", *arguments], env={"COLUMNS": "250"})
+    shown = curate("plan", *arguments)
     assert shown.exit_code == 0, shown.output
     assert "hub:meta-llama/Llama-2-7b-hf" in shown.output
     assert "gated" in shown.output
     assert "semantic_decoder: bridge is missing: train one" in shown.output
-    as_json = CliRunner().invoke(app, ["plan", *arguments, "--json"])
+    as_json = curate("plan", *arguments, "--json")
     listed = {piece["name"]: piece for piece in json.loads(as_json.stdout)["pieces"]}
     assert listed["semantic_decoder: bridge"]["state"] == "missing"
-    stopped = CliRunner().invoke(app, ["run", *arguments], env={"COLUMNS": "250"})
+    stopped = curate("run", *arguments)
     assert stopped.exit_code == 1
     assert "nothing was started" in stopped.output
     assert not ctx.store.partitions("raw/samples"), "not even the source was read"

@@ -12,11 +12,9 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 from curation_assets.audit.diff import what_if
 from curation_assets.audit.index import Index, refresh_index
-from curation_assets.cli import app
 from curation_assets.cli.plan import cost_sentence, with_policy
 from curation_assets.core.settings import load_settings
 from curation_assets.defs.launch import run_pool
@@ -40,6 +38,7 @@ from curation_assets.selection.rows import ROW_KEY, Pool
 from curation_assets.sources.declaration import add_pool
 from curation_assets.stores.shard_store import MissingInputError, ShardStore
 from tests.conftest import FinishedPool
+from tests.support.command import curate
 from tests.support.killing import Killed, killed_at_rename
 from tests.support.lineage_pools import finished_photos, jpeg, summarise, webdataset_pool, write_tar
 from tests.support.little_memory import little_memory
@@ -80,7 +79,7 @@ def test_nothing_is_stale_after_a_run_and_a_plan_agrees_with_the_flow(finished_p
     found = make_plan(facts, Index.read(ctx.store.root / "index", ctx.shards(), trainings_of(facts)))
     assert found.costs.filter(pl.col("stale") > 0).is_empty(), found.costs.filter(pl.col("stale") > 0)
     assert found.costs.filter(pl.col("cpu_seconds").is_null()).is_empty()
-    output = json.loads(CliRunner().invoke(app, ["plan", "tiny", "--json", "--home", str(ctx.settings.home)]).stdout)
+    output = json.loads(curate("plan", "tiny", "--json", home=ctx.settings.home).stdout)
     assert output["cpu_seconds"] == 0
     assert {row["flips"] for row in output["flips"]} == {0}
 
@@ -310,7 +309,7 @@ def test_a_profile_whose_models_are_not_here_is_planned_without_fetching(
         shipped.replace("name: embedded", "name: other").replace("embedded:clip\n", "path:/no/model\n", 1)
     )
     home = ["--home", str(tmp_path), "--profile", str(profile)]
-    run = CliRunner().invoke(app, ["plan", "photos", "--refresh", "--json", *home])
+    run = curate("plan", "photos", "--refresh", "--json", *home)
     assert run.exit_code == 0, run.output
     output = json.loads(run.stdout)
     assert list(output["models_not_fetched"]) == ["signals/clip_score"]
@@ -320,7 +319,7 @@ def test_a_profile_whose_models_are_not_here_is_planned_without_fetching(
     raw = [one for one in hand_facts(ctx) if one.name.startswith("raw/")]
     found = plan_of(ctx, [*raw, replace(fact, code_version="7", config={})])
     assert {REASONS[code] for code in found.reasons["signals/clip_score"]} == {"model"}
-    shown = CliRunner().invoke(app, ["plan", "photos", *home]).output
+    shown = curate("plan", "photos", *home).output
     assert "count as changed" in shown
 
 
@@ -357,7 +356,7 @@ def test_a_plan_promises_what_the_run_registers(tmp_path: Path) -> None:
     for change, (make, expected) in changes.items():
         before = {(name, key): ctx.store.manifest(name, key) for name in RAW for key in ctx.store.partitions(name)}
         make()
-        shown = CliRunner().invoke(app, ["plan", "p", "--json", *home])
+        shown = curate("plan", "p", "--json", *home)
         stale = json.loads(shown.stdout)["stale"]
         run_pool(settings, "p", tables=RAW)
         for name in RAW:
@@ -386,10 +385,10 @@ def test_a_policy_that_would_rank_by_another_signal(tmp_path: Path) -> None:
         stale = set(found.costs.filter(pl.col("stale") > 0)["table"])
         assert stale == {"filtered/clip_cut", "filtered/clip", "filtered/subsets", "filtered/overlaps"}
     asked = ["plan", "photos", "--refresh", "--home", str(tmp_path), "--json", "--rank-by"]
-    output = json.loads(CliRunner().invoke(app, [*asked, "fused.sieve_clip", "--policy", "clip"]).stdout)
+    output = json.loads(curate(*asked, "fused.sieve_clip", "--policy", "clip").stdout)
     assert {row["table"]: row["code"] for row in output["tables"]}["filtered/clip"] == len(ctx.shards())
-    assert CliRunner().invoke(app, [*asked, "signals.icc"]).exit_code == 1
-    assert CliRunner().invoke(app, [*asked, "signals.nothing", "--policy", "clip"]).exit_code == 1
+    assert curate(*asked, "signals.icc").exit_code == 1
+    assert curate(*asked, "signals.nothing", "--policy", "clip").exit_code == 1
 
 
 def _captions(folder: Path) -> Path:
@@ -412,11 +411,11 @@ def test_a_pool_that_never_ran_is_planned_and_nothing_is_made_up_of_its_cost(
     else:
         add_pool(load_settings(tmp_path, "embedded"), "fresh", source(tmp_path))
     asked = ["plan", "fresh", *more, "--home", str(tmp_path)]
-    shown = CliRunner().invoke(app, asked)
+    shown = curate(*asked)
     assert shown.exit_code == 0, shown.output
     assert "No table that would be made has a recorded timing" in shown.output
     assert "About 0 CPU s" not in shown.output
-    plan = json.loads(CliRunner().invoke(app, [*asked, "--json"]).stdout)
+    plan = json.loads(curate(*asked, "--json").stdout)
     assert (plan["cpu_seconds"], plan["gpu_seconds"]) == (None, None)
     assert plan["without_timing"] == [row["table"] for row in plan["tables"]]
     assert {row["rows"] for row in plan["tables"]} == {None}

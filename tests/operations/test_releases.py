@@ -18,13 +18,12 @@ import duckdb
 import numpy as np
 import polars as pl
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from curation_assets.audit import release_ledger as release_ledger_module
 from curation_assets.audit.ledger import recorded_ledger
 from curation_assets.audit.release_diff import compare_releases
 from curation_assets.audit.release_ledger import release_ledger
-from curation_assets.cli import app
 from curation_assets.core.errors import StoreError
 from curation_assets.core.settings import load_settings
 from curation_assets.core.table_names import SUBSETS
@@ -56,6 +55,7 @@ from curation_assets.stores.releases import (
     read_release,
     release_folder,
 )
+from tests.support.command import curate as in_process
 from tests.support.id_lists import read_subset, unpack_uids
 from tests.support.lineage_pools import (
     bring_up_to_date,
@@ -103,7 +103,7 @@ def bytes_of(folder: Path) -> dict[str, bytes]:
 
 def curate(ctx: PoolContext, *arguments: object) -> Result:
     words = [str(one) for one in (*arguments, "--home", ctx.settings.home)]
-    return CliRunner().invoke(app, words, env={"COLUMNS": "200"})
+    return in_process(*words)
 
 
 # -- what it holds

@@ -12,9 +12,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
-from curation_assets.cli import app
 from curation_assets.core.settings import Settings, load_settings
 from curation_assets.defs import retry as defs_retry
 from curation_assets.defs.launch import run_pool
@@ -32,6 +30,7 @@ from curation_assets.sources.download.retry import download_with_retries, reques
 from curation_assets.stores import atomic
 from curation_assets.stores.images import TarIndex
 from curation_assets.stores.shard_store import ShardStore
+from tests.support.command import curate
 from tests.support.lineage_pools import jpeg, webdataset_pool
 
 SHARD = "mine-000000"
@@ -299,7 +298,7 @@ def test_retry_of_a_pool_counts_before_and_after(
     options = {"min_success_rate": 0.1, "distil": False, "downstream": False}
     add_pool(settings, "mine", tmp_path / "urls.csv", download=server.download, options=options)
     run_pool(settings, "mine", tables=RAW)
-    dry = CliRunner().invoke(app, ["retry", "mine", "--home", str(settings.home), "--dry-run", "--json"])
+    dry = curate("retry", "mine", "--home", settings.home, "--dry-run", "--json")
     assert dry.exit_code == 0, dry.output
     assert json.loads(dry.stdout)["reasons"] == [
         {"table": "raw/downloads", "reason": "download_http_500", "before": 2},
@@ -308,7 +307,7 @@ def test_retry_of_a_pool_counts_before_and_after(
     server.requests.clear()
     # what depends on the samples takes models and minutes
     monkeypatch.setattr(defs_retry, "run_and_publish", lambda *given, **settings: run_pool(*given, tables=RAW))
-    done = CliRunner().invoke(app, ["retry", "mine", "--home", str(settings.home), "--json"])
+    done = curate("retry", "mine", "--home", settings.home, "--json")
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["reasons"] == [
         {"table": "raw/downloads", "reason": "download_http_500", "before": 2, "succeeded": 1,
@@ -318,7 +317,7 @@ def test_retry_of_a_pool_counts_before_and_after(
     assert set(server.requests) - {"/robots.txt"} == {"/1.jpg", "/4.jpg", "/5.jpg"}
     samples = PoolContext.open(settings, "mine").store.read("raw/samples", SHARD)
     assert samples["status"].to_list() == ["kept", "kept", "failed", "kept", "kept", "failed"]
-    none = CliRunner().invoke(app, ["retry", "mine", "--home", str(settings.home), "--reason", "timeout"])
+    none = curate("retry", "mine", "--home", settings.home, "--reason", "timeout")
     assert none.exit_code == 0
     assert none.stdout.strip() == "mine: no row failed with timeout"
 

@@ -10,10 +10,8 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from typer.testing import CliRunner
 
 from curation_assets.audit.index import refresh_index
-from curation_assets.cli import app
 from curation_assets.core.json_files import DamagedFileError
 from curation_assets.core.progress import Silent
 from curation_assets.core.seal import is_sealed, sealed_json
@@ -34,6 +32,7 @@ from curation_assets.stores import costs
 from curation_assets.stores.catalog import rebuild_catalog
 from curation_assets.stores.denylist import Denylist, add_to_denylist
 from curation_assets.stores.home_format import check_format
+from tests.support.command import curate
 from tests.support.id_lists import read_subset
 from tests.support.lineage_pools import bring_up_to_date, finished_photos
 
@@ -48,7 +47,7 @@ def used(tmp_path_factory: pytest.TempPathFactory) -> Path:
     settings, tables = ctx.settings, tables_of(ctx)
     create_release(ctx, tables, "icc", "v1")
     words = ["export", "npy", "icc", "--out", str(home / "exported"), "--home", str(home)]
-    assert CliRunner().invoke(app, words).exit_code == 0
+    assert curate(*words).exit_code == 0
     for number in (0, 1):
         kept = read_subset(ctx.store.folder_path("filtered/subsets") / "icc.npy")
         add_to_denylist(home, [("uid", kept[0])])
@@ -208,12 +207,12 @@ def test_no_command_makes_anything_with_a_damaged_denylist(home: Path) -> None:
     path.write_text(path.read_text().replace(digest, other))
     before = {one: one.stat().st_mtime_ns for one in (home / "work/photos/raw").rglob("*.parquet")}
     for words in (["run", "photos"], ["takedown", "apply"], ["export", "npy", "icc", "--out", str(home / "again")]):
-        run = CliRunner().invoke(app, [*words, "--home", str(home)])
+        run = curate(*words, home=home)
         assert run.exit_code == 1, run.output
         assert f"{path} is damaged" in run.output
         assert "restore the file from a backup" in run.output
     assert before == {one: one.stat().st_mtime_ns for one in (home / "work/photos/raw").rglob("*.parquet")}
-    run = CliRunner().invoke(app, ["verify", "photos", "--json", "--home", str(home)])
+    run = curate("verify", "photos", "--json", home=home)
     assert run.exit_code == 1
     assert [one["path"] for one in json.loads(run.stdout)["damaged"]["photos"]] == [str(path)]
 
@@ -241,11 +240,11 @@ def test_repair_makes_again_what_is_derived(home: Path) -> None:
         flip(place, random.Random(3))
     (log,) = (root / costs.COSTS).glob("*.jsonl")
     log.write_text(log.read_text().replace("signals", "signalz", 1))
-    run = CliRunner().invoke(app, ["verify", "photos", "--home", str(home)], env={"COLUMNS": "400"})
+    run = curate("verify", "photos", home=home, width=400)
     assert run.exit_code == 1
     assert "catalog.duckdb and the thumbnails of `curate explore` are derived" in run.output
     ids = PoolContext.open(load_settings(home, "embedded"), "photos").store.read("raw/samples", "photos-000001")
-    run = CliRunner().invoke(app, ["verify", "photos", "--repair", "--home", str(home)])
+    run = curate("verify", "photos", "--repair", home=home)
     assert run.exit_code == 0, run.output
     ctx = PoolContext.open(load_settings(home, "embedded"), "photos")
     assert ctx.shards() == ["photos-000000", "photos-000001"]

@@ -13,10 +13,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 import yaml
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from curation_assets.audit.release_provenance import OF_RELEASES
-from curation_assets.cli import app
 from curation_assets.core.settings import Settings, load_settings
 from curation_assets.core.validation import fields_of
 from curation_assets.flow.context import PoolContext
@@ -40,6 +39,7 @@ from curation_assets.stores.releases import (
     summaries_folder,
 )
 from tests.conftest import FinishedPool
+from tests.support.command import curate as in_process
 from tests.support.lineage_pools import (
     OPTIONS,
     bring_up_to_date,
@@ -106,7 +106,7 @@ def bytes_of(folder: Path) -> dict[str, bytes]:
 
 
 def curate(home: Path, *arguments: object) -> Result:
-    return CliRunner().invoke(app, [*map(str, arguments), "--home", str(home)], env={"COLUMNS": "200"})
+    return in_process(*arguments, home=home)
 
 
 def fill_in(home: Path, **but: str | None) -> None:

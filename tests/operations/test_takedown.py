@@ -26,10 +26,8 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 from curation_assets.audit.why import explain
-from curation_assets.cli import app
 from curation_assets.core.errors import StoreError
 from curation_assets.core.json_files import read_json
 from curation_assets.core.settings import Settings, load_settings
@@ -65,6 +63,7 @@ from curation_assets.stores.shard_store import ShardStore
 from curation_assets.stores.tar_writing import rewrite_tar
 from curation_assets.world.server import WorldServer, encode, planted, world_url, write_world_urls
 from tests.conftest import FinishedPool
+from tests.support.command import curate
 from tests.support.id_lists import read_subset
 from tests.support.killing import Killed, killed_at_rename
 from tests.support.lineage_pools import (
@@ -136,7 +135,7 @@ def test_a_canary_leaves_every_byte_of_a_real_run(finished_pool: FinishedPool, t
         name: data for name, data in everything(ctx.store.root / "downloads" / "tiny-000001").items() if "!" in name
     }
 
-    added = CliRunner().invoke(app, ["takedown", "add", "--url", canary["url"], "--home", str(home)])
+    added = curate("takedown", "add", "--url", canary["url"], home=home)
     assert "1 added" in added.output, added.output
     certificate = take_down(settings, "tiny")
     assert certificate is not None
@@ -537,7 +536,7 @@ def test_a_pool_that_cannot_be_read_is_named_and_the_others_are_done(tmp_path: P
             path.write_bytes(b"no table")
     home = ["--home", str(tmp_path)]
     add_to_denylist(tmp_path, [("url", "http://h.example/1.jpg")])
-    shown = CliRunner().invoke(app, ["takedown", "apply", *home])
+    shown = curate("takedown", "apply", *home)
     assert shown.exit_code == 1
     assert "pool broken: " in shown.stderr
     assert "photos: 1 rows taken down" in shown.stdout, shown.output

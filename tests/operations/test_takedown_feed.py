@@ -15,9 +15,7 @@ import polars as pl
 import pyarrow.parquet as pq
 import pytest
 import webdataset as wds
-from typer.testing import CliRunner
 
-from curation_assets.cli import app
 from curation_assets.core.settings import load_settings
 from curation_assets.core.table_names import PROVENANCE
 from curation_assets.flow.context import PoolContext
@@ -39,6 +37,7 @@ from curation_assets.sources.declaration import add_pool, load_pool, save_pool
 from curation_assets.stores.denylist import Denylist, add_entries, add_to_denylist, normalised
 from curation_assets.stores.releases import list_releases
 from curation_assets.stores.takedown_feed import MAX_LINE, read_feed, write_feed
+from tests.support.command import curate as in_process
 from tests.support.hostile_sources import tar_bytes
 from tests.support.id_lists import read_subset
 from tests.support.killing import Killed, killed_at_rename
@@ -81,7 +80,7 @@ def checked_manifest(folder: Path) -> dict[str, object]:
 
 
 def curate(*arguments: object) -> str:
-    result = CliRunner().invoke(app, [*map(str, arguments)])
+    result = in_process(*arguments)
     assert result.exit_code == 0, result.output
     return result.output
 
@@ -317,9 +316,7 @@ def test_what_is_no_whole_feed_is_refused_whole(tmp_path: Path, whole: bytes, na
         fetched_feed(str(feed))
     good = tmp_path / "good.jsonl"
     good.write_bytes(whole)
-    result = CliRunner().invoke(
-        app, ["takedown", "apply", "--feed", str(good), "--feed", str(feed), "--home", str(tmp_path / "home")]
-    )
+    result = in_process("takedown", "apply", "--feed", good, "--feed", feed, home=tmp_path / "home")
     assert result.exit_code == 1
     assert "nothing was applied" in result.output
     assert not (tmp_path / "home" / "takedown").exists(), "the good one neither"
@@ -558,7 +555,7 @@ def test_rows_are_known_by_creator_source_and_the_domain_of_their_page(tmp_path:
 
 def test_the_command_checks_reasons_and_kinds(tmp_path: Path) -> None:
     def add(*words: str) -> tuple[int, str]:
-        result = CliRunner().invoke(app, ["takedown", "add", *words, "--home", str(tmp_path)])
+        result = in_process("takedown", "add", *words, home=tmp_path)
         return result.exit_code, result.output
 
     assert add("--creator", "Jane", "--source", "web", "--reason", "privacy")[1].startswith("2 added")

@@ -6,9 +6,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
-from curation_assets.cli import app
 from curation_assets.core.settings import load_settings
 from curation_assets.core.table_names import SAMPLES
 from curation_assets.flow.context import PoolContext
@@ -23,6 +21,7 @@ from curation_assets.stores.denylist import (
     entries_without_rows,
     own_entries,
 )
+from tests.support.command import curate
 from tests.support.lineage_pools import OPTIONS, jpeg
 from tests.support.raw_server import RawServer, reply
 
@@ -58,7 +57,7 @@ def test_a_takedown_names_what_it_found_and_what_stays(tmp_path: Path, server: R
         ("creator", "Jane Doe"),
     ]
     words = [word for kind, value in values for word in (f"--{kind}", value)]
-    output = CliRunner().invoke(app, ["takedown", "add", *words, "--home", str(tmp_path)]).output
+    output = curate("takedown", "add", *words, home=tmp_path).output
     listed = Denylist.load(tmp_path)
     names = [listed.entry_of(kind, value) for kind, value in values]  # type: ignore[arg-type]
     for (kind, value), name in zip(values, names, strict=True):
@@ -120,7 +119,7 @@ def test_apply_names_entries_without_rows_and_rows_of_the_same_image(tmp_path: P
     nowhere = str(Denylist.load(tmp_path).entry_of("url", url))[:12]
 
     def apply() -> str:
-        result = CliRunner().invoke(app, ["takedown", "apply", "--home", str(tmp_path)], env={"COLUMNS": "300"})
+        result = curate("takedown", "apply", home=tmp_path, width=300)
         assert result.exit_code == 0, result.output
         assert f"1 entries of the denylist have named no row that a pool held, so far: url {nowhere}" in result.output
         return result.output

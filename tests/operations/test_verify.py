@@ -10,9 +10,7 @@ from pathlib import Path
 import dagster as dg
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
-from curation_assets.cli import app
 from curation_assets.core.errors import StoreError
 from curation_assets.core.progress import Silent
 from curation_assets.core.settings import Settings, load_settings
@@ -27,6 +25,7 @@ from curation_assets.sources.shards import source_fingerprint
 from curation_assets.stores.damage import Damage
 from curation_assets.stores.shard_store import CorruptTableError
 from curation_assets.stores.temporary import host
+from tests.support.command import curate
 from tests.support.lineage_pools import finished_photos, jpeg, write_tar
 from tests.torture.faults.bit_flips import flip_bit
 
@@ -81,9 +80,7 @@ def test_a_link_that_a_killed_write_left_is_no_damage_and_the_next_write_removes
     left.symlink_to(os.readlink(link))
     assert damages_of(ctx) == []
     (ctx.store.root / "filtered" / "subsets" / "icc.npy").write_bytes(b"no subset")
-    repaired = CliRunner().invoke(
-        app, ["verify", "photos", "--repair", "--profile", "embedded", "--home", str(ctx.settings.home)]
-    )
+    repaired = curate("verify", "photos", "--repair", "--profile", "embedded", home=ctx.settings.home)
     assert repaired.exit_code == 0, repaired.output
     assert not left.is_symlink()
     assert damages_of(ctx) == []
@@ -160,13 +157,13 @@ def test_a_repair_that_was_killed_is_finished_by_the_next(
     with monkeypatch.context() as patched:
         if killed_at == "removing":
             patched.setattr(repairing, "tables_of", killed)
-        stopped = CliRunner().invoke(app, ["verify", "photos", "--repair", *home])
+        stopped = curate("verify", "photos", "--repair", *home)
     assert stopped.exit_code == 130
     assert not ctx.store.table_path(asset, shard).is_file()
-    looked = CliRunner().invoke(app, ["verify", "photos", *home], env={"COLUMNS": "300"})
+    looked = curate("verify", "photos", *home, width=300)
     assert f"was stopped before it made {asset} again; --repair goes on" in looked.stderr
     monkeypatch.setattr(repairing, "run_and_publish", make)
-    done = CliRunner().invoke(app, ["verify", "photos", "--repair", *home])
+    done = curate("verify", "photos", "--repair", *home)
     assert done.exit_code == 0, done.output
     after = ctx.store.manifest(asset, shard)
     assert after is not None
@@ -177,16 +174,16 @@ def test_a_repair_that_was_killed_is_finished_by_the_next(
 
 def test_the_command_names_files_and_cannot_repair_a_source(ctx: PoolContext) -> None:
     home = ["--home", str(ctx.settings.home)]
-    whole = CliRunner().invoke(app, ["verify", "photos", *home])
+    whole = curate("verify", "photos", *home)
     assert whole.exit_code == 0, whole.output
     assert "everything is as it was written" in whole.stdout
     tar = ctx.settings.home / "tars" / "000001.tar"
     flip_bit(tar, random.Random(3))
-    shown = CliRunner().invoke(app, ["verify", "photos", *home])
+    shown = curate("verify", "photos", *home)
     assert shown.exit_code == 1
     assert str(tar) in shown.stdout
     assert "bring back the file as it was" in shown.stdout
-    repaired = CliRunner().invoke(app, ["verify", "photos", "--repair", "--json", *home])
+    repaired = curate("verify", "photos", "--repair", "--json", *home)
     assert repaired.exit_code == 1
     (damage,) = json.loads(repaired.stdout)["damaged"]["photos"]
     assert (damage["path"], damage["kind"], damage["can_be_repaired"]) == (str(tar), "source", False)
@@ -196,7 +193,7 @@ def test_the_command_names_files_and_cannot_repair_a_source(ctx: PoolContext) ->
 
 def test_an_export_that_changed_is_named(ctx: PoolContext, tmp_path: Path) -> None:
     out, home = tmp_path / "out", ["--home", str(ctx.settings.home)]
-    exported = CliRunner().invoke(app, ["export", "npy", "icc", "--out", str(out), "--pool", "photos", *home])
+    exported = curate("export", "npy", "icc", "--out", out, "--pool", "photos", *home)
     assert exported.exit_code == 0, exported.output
     assert damages_of(ctx) == []
     flip_bit(out / "sample_ids.npy", random.Random(5))

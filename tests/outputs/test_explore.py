@@ -15,9 +15,7 @@ import numpy as np
 import polars as pl
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
-from curation_assets.cli import app
 from curation_assets.cli import explore as command
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
@@ -25,6 +23,7 @@ from curation_assets.operations.takedown import begin_takedown
 from curation_assets.outputs import explore
 from curation_assets.stores.denylist import add_to_denylist
 from tests.support.browser import open_browser
+from tests.support.command import curate
 from tests.support.lineage_pools import SIGNALS, bring_up_to_date, finished_photos, webdataset_pool
 from tests.support.paths import REPOSITORY
 
@@ -131,7 +130,7 @@ def test_what_cannot_be_shown_is_answered_in_one_sentence(tmp_path: Path, monkey
         explore.prepare(ctx, limit=0)
     monkeypatch.setattr(command.importlib.util, "find_spec", lambda name: None)
     monkeypatch.setenv("PATH", str(tmp_path))
-    result = CliRunner().invoke(app, ["explore", "photos", "--home", str(tmp_path / "home")])
+    result = curate("explore", "photos", home=tmp_path / "home")
     assert result.exit_code == 1
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     (viewer,) = project["optional-dependencies"]["explore"]

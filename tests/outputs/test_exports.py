@@ -25,10 +25,8 @@ import yaml
 from open_clip_train.data import filter_no_caption_or_no_image, get_wds_dataset
 from open_clip_train.params import parse_args as open_clip_args
 from PIL import Image
-from typer.testing import CliRunner
 
 from curation_assets.audit.ledger import recorded_ledger, replayed, subset_of
-from curation_assets.cli import app
 from curation_assets.core.settings import Settings, load_settings
 from curation_assets.core.table_names import SAMPLES
 from curation_assets.flow.context import PoolContext
@@ -56,6 +54,7 @@ from curation_assets.stores.images import decode_image
 from curation_assets.stores.lease import PoolHeldError
 from curation_assets.stores.samples import SAMPLES_SCHEMA
 from tests.support.allow_list import AllowList
+from tests.support.command import curate
 from tests.support.hostile_sources import tar_bytes
 from tests.support.id_lists import read_subset
 from tests.support.lineage_pools import (
@@ -474,7 +473,7 @@ def test_a_plain_list_of_ids_is_exported_and_compared(ctx: PoolContext, tmp_path
         ["export", "npy", str(path), "--out", str(tmp_path / "out")],
         ["diff", "icc", "--against", str(path)],
     ):
-        run = CliRunner().invoke(app, [*map(str, command), *home], env={"COLUMNS": "200"})
+        run = curate(*command, *home)
         assert run.exit_code == 0, run.output
     assert read_subset(tmp_path / "out" / "sample_ids.npy") == ids
 
@@ -569,14 +568,14 @@ def test_split_export_reads_back_as_the_parts_it_names(ctx: PoolContext, tmp_pat
     for kind in ("npy", "hf"):
         arguments = ["export", kind, "icc", "--out", str(tmp_path / kind), "--validation", "2"]
         arguments += ["--home", str(ctx.settings.home), "--pool", "photos"]
-        run = CliRunner().invoke(app, arguments)
+        run = curate(*arguments)
         assert run.exit_code == 0, run.output
         parts = {name: read_subset(tmp_path / kind / name / "sample_ids.npy") for name in ("train", "validation")}
         assert sorted(parts["train"] + parts["validation"]) == kept_ids(ctx, "icc")
         assert len(parts["validation"]) == 2
         content = manifest_of(tmp_path / kind / "validation")
         assert content["subset"]["part"] == "validation"  # type: ignore[index]
-        assert CliRunner().invoke(app, arguments).exit_code == 1  # never overwritten
+        assert curate(*arguments).exit_code == 1  # never overwritten
     card = (tmp_path / "hf" / "validation" / "README.md").read_text()
     config = yaml.safe_load(card.split("---")[1])["configs"][0]["data_files"]
     assert config == [{"split": "validation", "path": "data/validation-*.parquet"}]
@@ -588,7 +587,7 @@ def test_split_export_reads_back_as_the_parts_it_names(ctx: PoolContext, tmp_pat
 def test_command(ctx: PoolContext, tmp_path: Path) -> None:
     home = ["--home", str(ctx.settings.home), "--pool", "photos"]
     for kind in FORMATS:
-        run = CliRunner().invoke(app, ["export", kind, "icc", "--out", str(tmp_path / kind), *home])
+        run = curate("export", kind, "icc", "--out", tmp_path / kind, *home)
         assert run.exit_code == 0, run.output
         manifest_of(tmp_path / kind)
     noted = {(one.format, one.folder) for one in recorded_exports(ctx.settings.home, "photos")}
@@ -600,7 +599,7 @@ def test_command(ctx: PoolContext, tmp_path: Path) -> None:
         (["npy", "icc", "--out", str(tmp_path / "new"), "--max-bytes", "9"], "formats that have it: hf, webdataset"),
         (["webdatset", "icc", "--out", str(tmp_path / "new")], "did you mean 'webdataset'?"),
     ):
-        run = CliRunner().invoke(app, ["export", *bad, *home], env={"COLUMNS": "400"})
+        run = curate("export", *bad, *home, width=400)
         assert run.exit_code == 1
         assert said in run.output
 
@@ -752,9 +751,7 @@ def test_batches_that_cannot_be(wild: Subset, tmp_path: Path) -> None:
         export_webdataset(wild, tmp_path / "out", batches="concept", batch_size=8, keep=1.5)
     with pytest.raises(ValueError, match="batches must be concept"):
         export_webdataset(wild, tmp_path / "out", batches="words")
-    run = CliRunner().invoke(
-        app, ["export", "webdataset", "x", "--out", str(tmp_path / "o"), "--home", str(tmp_path), "--keep", "0.5"]
-    )
+    run = curate("export", "webdataset", "x", "--out", tmp_path / "o", "--home", tmp_path, "--keep", "0.5")
     assert run.exit_code == 1
     assert not (tmp_path / "out").exists()
 

@@ -14,9 +14,7 @@ import numpy as np
 import polars as pl
 import pytest
 import webdataset as wds
-from typer.testing import CliRunner
 
-from curation_assets.cli import app
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
 from curation_assets.numeric.identity import pack_uids
@@ -27,6 +25,7 @@ from curation_assets.outputs.exports.taken_down import take_out
 from curation_assets.outputs.exports.webdataset import export_webdataset
 from curation_assets.outputs.holders import EXPORT_FLAG
 from curation_assets.stores.denylist import add_to_denylist
+from tests.support.command import curate
 from tests.support.lineage_pools import finished_photos
 from tests.support.paths import REPOSITORY
 
@@ -147,9 +146,7 @@ def test_what_is_gone_is_missing_with_its_reason(tmp_path) -> None:
 def test_a_takedown_flags_an_index_and_asks_for_a_new_one(tmp_path) -> None:
     ctx = finished_photos(tmp_path / "home")
     home, rows = ctx.settings.home, find_subset(ctx, "icc").rows
-    result = CliRunner().invoke(
-        app, ["export", "index", "icc", "--out", str(tmp_path / "out"), "--home", str(home), "--pool", "photos"]
-    )
+    result = curate("export", "index", "icc", "--out", tmp_path / "out", "--home", home, "--pool", "photos")
     assert result.exit_code == 0, result.output
     taken = rows["sample_id"][0]
     add_to_denylist(home, [("url", rows["url"][0])])

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,8 @@ import numpy as np
 import polars as pl
 import pytest
 from PIL import Image
-from typer.testing import CliRunner, Result
 
 import curation_assets as ca
-from curation_assets.cli import app
 from curation_assets.numeric.identity import draw_keys, sample_id_of
 from curation_assets.outputs import look
 from tests.outputs.test_report_in_browser import (
@@ -33,6 +32,7 @@ from tests.outputs.test_report_in_browser import (
     STRUCTURE,
     TOO_WIDE,
 )
+from tests.support import command
 from tests.support.browser import DESKTOP, PHONE, Page, open_browser
 from tests.support.lineage_pools import write_tar
 
@@ -75,8 +75,7 @@ def tar(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def curate(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "400"})
+curate = partial(command.curate, width=400)
 
 
 @pytest.fixture(scope="module")

@@ -4,9 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from curation_assets.cli import app
 from curation_assets.methods import all_methods, get_method
 from curation_assets.outputs.report.method_table import (
     BEGIN,
@@ -18,6 +16,7 @@ from curation_assets.outputs.report.method_table import (
     table_in,
     write_table,
 )
+from tests.support.command import curate
 from tests.support.paths import REPOSITORY
 
 PAGE = REPOSITORY / "docs" / "user" / "methods.md"
@@ -62,9 +61,9 @@ def test_table_is_written_between_the_markers_only(tmp_path: Path) -> None:
 
 
 def test_command_lists_and_prints_markdown() -> None:
-    listed = CliRunner().invoke(app, ["methods"], env={"COLUMNS": "400"})
+    listed = curate("methods", width=400)
     assert listed.exit_code == 0
     assert "laion_filter" in listed.output
     assert "profiles" in listed.output
-    printed = CliRunner().invoke(app, ["methods", "--markdown"])
+    printed = curate("methods", "--markdown")
     assert printed.output.strip() == markdown_table()

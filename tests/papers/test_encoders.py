@@ -21,7 +21,7 @@ from curation_assets.world.grammar import concrete_caption
 from curation_assets.world.scene import RADIUS_PX, PlacedObject, SceneSpec, draw_spec, render_scene
 from curation_assets.world.shapes import OBJECTS
 from tests.support.evaluation_folders import write_jpeg, write_json
-from tests.support.paths import SHARED_DATA
+from tests.support.paths import shared
 
 SCENES, CAPTIONS = 20, 2
 CLASSES = OBJECTS[:7]
@@ -264,9 +264,7 @@ def test_stopped_texts_go_on_where_they_were(encoder: Any, tmp_path: Path, monke
 
 
 def test_photographs_of_a_tar(tmp_path: Path) -> None:
-    path = SHARED_DATA / "photos" / "000005.tar"
-    if not path.is_file():
-        pytest.skip(f"needs the photographs at {path}")
+    path = shared("photos/000005.tar")
     options = ("--profile", "embedded", "--limit", 40, "--home", tmp_path)
     result = papers("retrieval", path, *options, "--json")
     assert result.exit_code == 0, result.output

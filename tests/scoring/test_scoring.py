@@ -8,9 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
-from curation_assets.cli import app
 from curation_assets.core.roles import Detection
 from curation_assets.methods import Example, Method, Values, get_method
 from curation_assets.numeric.identity import seed_of
@@ -19,6 +17,7 @@ from curation_assets.scoring.derived import derive_column
 from curation_assets.scoring.files import as_samples, score_file
 from curation_assets.scoring.samples import score_samples
 from curation_assets.stores.images import ImageRejected
+from tests.support.command import curate
 from tests.support.tars import tar_of
 
 
@@ -235,7 +234,7 @@ def test_sieve_scores_a_file_with_generated_captions_by_minilm_alone(tmp_path: P
     )
     (tmp_path / "p.yaml").write_text("roles: {sentence_encoder: embedded:minilm}\ndevice: cpu\n")
     command = ["score", "sieve", str(tmp_path / "given.csv"), "--out", str(tmp_path / "out.csv")]
-    output = CliRunner().invoke(app, [*command, "--profile", str(tmp_path / "p.yaml")])
+    output = curate(*command, "--profile", tmp_path / "p.yaml")
     assert output.exit_code == 0, output.output
     scored = pl.read_csv(tmp_path / "out.csv")
     expected = [0.7098, 0.1267, 0.0]  # cosines of MiniLM; nothing of 'stock photo' is left after masking
@@ -243,7 +242,7 @@ def test_sieve_scores_a_file_with_generated_captions_by_minilm_alone(tmp_path: P
     assert scored["sieve_reason"].to_list() == [None] * 3 + ["no_generated_captions"] * 2
     (tmp_path / "bare.csv").write_text("caption\na dog\n")
     command[2] = str(tmp_path / "bare.csv")
-    refused = CliRunner().invoke(app, [*command, "--profile", str(tmp_path / "p.yaml")])
+    refused = curate(*command, "--profile", tmp_path / "p.yaml")
     assert refused.exit_code != 0, "without the column images are captioned, and there are none"
     assert "needs the column generated_captions, or" in refused.output
 
@@ -330,16 +329,16 @@ def test_settings_are_given_on_the_command_line(tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("red kite\n")
     (tmp_path / "words.tsv").write_text("word\tconc_mean\nkite\t4.5\nred\t3.5\n")
     score = ["score", "concreteness_lexicon", str(tmp_path / "in.txt"), "--out", str(tmp_path / "out.tsv")]
-    run = CliRunner().invoke(app, score, env={"COLUMNS": "400"})
+    run = curate(*score, width=400)
     assert run.exit_code == 0, run.output
     assert "reads a file that was not named: --set path=FILE" in run.output
     (tmp_path / "out.tsv").unlink()
-    run = CliRunner().invoke(app, [*score, "--set", f"path={tmp_path / 'words.tsv'}"], env={"COLUMNS": "400"})
+    run = curate(*score, "--set", f"path={tmp_path / 'words.tsv'}", width=400)
     assert run.exit_code == 0, run.output
     assert pl.read_csv(tmp_path / "out.tsv", separator="\t")["concreteness_lexicon"].to_list() == [4.0]
     assert "not named" not in run.output
     for bad, said in (("path", "must read NAME=VALUE"), ("colour=1", "has no settings"), ("path=[", "is no YAML")):
-        run = CliRunner().invoke(app, [*score, "--set", bad], env={"COLUMNS": "400"})
+        run = curate(*score, "--set", bad, width=400)
         assert run.exit_code == 1
         assert said in run.output
 
@@ -358,7 +357,7 @@ def test_settings_of_a_model_are_given_by_its_role(tmp_path: Path) -> None:
             "--set",
             f"student.precision={precision}",
         ]
-        run = CliRunner().invoke(app, arguments)
+        run = curate(*arguments)
         assert run.exit_code == 0, run.output
         found[precision] = pl.read_parquet(out)["icc"].to_numpy()
     assert 0 < np.abs(found["float32"] - found["bfloat16"]).max() < 0.02
@@ -367,7 +366,7 @@ def test_settings_of_a_model_are_given_by_its_role(tmp_path: Path) -> None:
         ("student.precison=bfloat16", "generation.student has no setting 'precison'; did you mean 'precision'"),
     ):
         arguments = ["score", "icc", str(tmp_path / "in.txt"), "--out", str(tmp_path / "x.tsv"), "--set", bad]
-        run = CliRunner().invoke(app, arguments, env={"COLUMNS": "400"})
+        run = curate(*arguments, width=400)
         assert run.exit_code == 1
         assert message in run.output
 
@@ -375,7 +374,7 @@ def test_settings_of_a_model_are_given_by_its_role(tmp_path: Path) -> None:
 def test_an_absent_model_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("red kite\n")
     score = ["score", "scene_bank", str(tmp_path / "in.txt"), "--out", str(tmp_path / "out.tsv")]
-    run = CliRunner().invoke(app, [*score, "--role", f"scene_bank=bank:{tmp_path / 'gone'}"], env={"COLUMNS": "400"})
+    run = curate(*score, "--role", f"scene_bank=bank:{tmp_path / 'gone'}", width=400)
     assert (run.exit_code, type(run.exception)) == (1, SystemExit)
     assert run.output.startswith("error")
     assert "gone" in run.output

@@ -8,11 +8,9 @@ import numpy as np
 import polars as pl
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
 from curation_assets.audit.ledger import recorded_ledger
 from curation_assets.audit.why import explain, sentence
-from curation_assets.cli import app
 from curation_assets.core.settings import load_settings
 from curation_assets.flow.conservation import violations
 from curation_assets.flow.context import PoolContext
@@ -29,6 +27,7 @@ from curation_assets.selection.kinds.concept_coverage import KIND as COVERAGE
 from curation_assets.selection.kinds.mix import licence_class
 from curation_assets.sources.declaration import add_pool
 from curation_assets.stages.fused.fitted import rows_of
+from tests.support.command import curate
 from tests.support.id_lists import read_subset
 from tests.support.ledgers import replay
 from tests.support.summaries import check_statements
@@ -188,7 +187,7 @@ def test_report_and_run_show_the_entries_and_the_shares_of_each_group(pool: Pool
     }
     assert half["picture"].startswith("data:image/")
     assert dict(mixture_in_report(pool, "free")["rows"])["attribution"][1:] == [30, "75.0%", "75.0%"]
-    run = CliRunner().invoke(app, ["run", "two", "--table", "filtered/half", "--home", str(pool.settings.home)])
+    run = curate("run", "two", "--table", "filtered/half", home=pool.settings.home)
     assert run.exit_code == 0, run.output
     (line,) = [line.split() for line in run.output.splitlines() if line.startswith("half ")]
     assert line[1:5] == ["84", "116", "0", "120"]  # kept, dropped, failed, entries
@@ -241,9 +240,9 @@ def test_a_new_shard_moves_the_shares_and_that_is_shown(tmp_path: Path) -> None:
     (own / "recipes" / "half.yaml").write_text(recipe)
     (own / "half.yaml").write_text("name: half\nrank_by: fused.half\nthreshold: 1\nrepeats: true\n")
     words = ["run", "two", "--home", str(tmp_path)]
-    assert CliRunner().invoke(app, words).exit_code == 0
+    assert curate(*words).exit_code == 0
     rows(["web"] * 100, "b")
-    again = CliRunner().invoke(app, words, env={"COLUMNS": "200"})
+    again = curate(*words)
     assert again.exit_code == 0, again.output
     ctx = PoolContext.open(settings, "two")
     (web, books) = mixture_in_report(ctx, "half")["rows"]
@@ -277,7 +276,7 @@ def test_a_release_and_an_export_describe_the_mixture_as_one(
     for of in (["half"], ["--release", "m1"]):
         out = tmp_path / of[-1]
         words = ["export", "hf", *of, "--pool", "two", "--out", str(out), "--home", home]
-        exported = CliRunner().invoke(app, words)
+        exported = curate(*words)
         assert exported.exit_code == 0, exported.output
         assert f"The cut by `fused.half` is {stated}." in (out / "README.md").read_text()
         protocol = json.loads((out / "croissant.json").read_text())["rai:dataManipulationProtocol"]

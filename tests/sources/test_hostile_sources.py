@@ -15,10 +15,8 @@ import pytest
 from hypothesis import HealthCheck, assume, given
 from hypothesis import settings as checked_with
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 from curation_assets.audit.ledger import recorded_ledger
-from curation_assets.cli import app
 from curation_assets.flow.conservation import success_rate
 from curation_assets.scoring.files import read_captions
 from curation_assets.selection.rows import Pool
@@ -28,6 +26,7 @@ from curation_assets.stages.raw.deliveries import pool_notes, shard_notes
 from curation_assets.stores.damaged_tables import ROW_REASON, read_sound_rows
 from curation_assets.stores.images import TarIndex
 from curation_assets.stores.tar_samples import find_tars, sample_keys
+from tests.support.command import curate
 from tests.support.hostile_sources import (
     harmed,
     header_offsets,
@@ -140,7 +139,7 @@ def test_what_is_called_a_tar_and_is_none_is_named(tmp_path: Path) -> None:
     (tmp_path / "x.tar").mkdir()
     (tmp_path / "y.tar").symlink_to(tmp_path / "nothing")
     assert [tar.name for tar in find_tars(tmp_path)] == [f"{number:06d}.tar" for number in range(5)]
-    output = CliRunner().invoke(app, ["pool", "add", "photos", str(tmp_path), "--home", str(tmp_path / "home")])
+    output = curate("pool", "add", "photos", tmp_path, home=tmp_path / "home")
     assert output.exit_code == 0, output.output
     shown = " ".join(output.output.split())
     for sentence in (
@@ -394,7 +393,7 @@ def test_rows_that_are_no_csv_fail_by_their_line(tmp_path: Path) -> None:
         (None, None, "csv_too_few_cells:line_7"),
         ("u6", None, "cell_not_decodable:caption"),
     ]
-    output = CliRunner().invoke(app, ["pool", "add", "links", str(path), "--home", str(tmp_path / "home")])
+    output = curate("pool", "add", "links", path, home=tmp_path / "home")
     assert "cell_not_decodable 1, csv_malformed 1, csv_too_few_cells 1, csv_too_many_cells 1" in " ".join(
         output.output.split()
     )

@@ -9,15 +9,14 @@ from pathlib import Path
 import polars as pl
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
-from curation_assets.cli import app
 from curation_assets.core.own_modules import no_other_home
 from curation_assets.core.settings import Settings, load_settings
 from curation_assets.sources.base import kinds_of_the_package, source_of
 from curation_assets.sources.contract import check_own_source, check_source
 from curation_assets.sources.declaration import add_pool, load_pool
 from curation_assets.sources.shards import build_samples, discover_shards, download, register_shard, source_fingerprint
+from tests.support.command import curate
 from tests.support.lineage_pools import jpeg, write_tar
 from tests.support.paths import REPOSITORY
 from tests.support.tars import encoded
@@ -88,12 +87,12 @@ def test_the_source_of_the_page_is_detected_and_its_rows_have_their_images(
 def test_the_command_says_what_holds_and_what_does_not(tmp_path: Path) -> None:
     file, example = tmp_path / "sqlite_table.py", database(tmp_path / "small.sqlite")
     file.write_text(CODE)
-    done = CliRunner().invoke(app, ["pool", "check-source", str(file), str(example)])
+    done = curate("pool", "check-source", file, example)
     assert done.exit_code == 0, done.output
     assert done.output.count("ok: ") == 8
     file.write_text(CODE.replace("order by rowid", "order by random()"))
     database(tmp_path / "many.sqlite", [f"bird {number}" for number in range(9)])
-    done = CliRunner().invoke(app, ["pool", "check-source", str(file), str(tmp_path / "many.sqlite")])
+    done = curate("pool", "check-source", file, tmp_path / "many.sqlite")
     assert done.exit_code == 1
     assert "FAULT: The same source gives the same rows and the same fingerprint." in done.output
 

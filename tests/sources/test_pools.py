@@ -6,9 +6,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
-from curation_assets.cli import app
 from curation_assets.core import settings as settings_module
 from curation_assets.core.json_files import DamagedFileError
 from curation_assets.core.settings import Settings, load_settings
@@ -20,6 +18,7 @@ from curation_assets.sources.kinds.world import WORLD_TRUTH
 from curation_assets.sources.shard_keys import KEYS_FILE
 from curation_assets.sources.shards import build_samples, discover_shards, download, register_shard, source_fingerprint
 from curation_assets.stores.shard_store import ShardStore
+from tests.support.command import curate
 from tests.support.killing import Killed, killed_at_rename
 from tests.support.lineage_pools import jpeg, write_tar
 from tests.support.paths import SHARED_DATA
@@ -318,7 +317,7 @@ def test_parts_of_a_data_set_that_become_one_pool_are_said(tmp_path: Path, names
                 path.write_bytes(jpeg(0))
             case _:
                 write(path, caption=["a dog"])
-    shown = CliRunner().invoke(app, ["pool", "add", "p", str(source), "--home", str(tmp_path / "home")])
+    shown = curate("pool", "add", "p", source, home=tmp_path / "home")
     assert shown.exit_code == 0, shown.output
     text = " ".join(shown.output.split())
     assert (f"{said} look like parts of a data set" in text) == (said is not None), text

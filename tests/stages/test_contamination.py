@@ -10,11 +10,9 @@ import pdqhash
 import polars as pl
 import pytest
 from PIL import Image, ImageFilter, ImageOps
-from typer.testing import CliRunner
 
 from curation_assets.audit.ledger import recorded_ledger
 from curation_assets.audit.why import explain, sentence
-from curation_assets.cli import app
 from curation_assets.core.settings import Settings, load_settings
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of
@@ -32,6 +30,7 @@ from curation_assets.selection.policy import Policy
 from curation_assets.sources.declaration import add_pool
 from curation_assets.stages.signals.contamination import find_in_benchmarks
 from curation_assets.stores.denylist import add_to_denylist
+from tests.support.command import curate
 from tests.support.ledgers import replay
 from tests.support.lineage_pools import OPTIONS, score_by_hand, summarise, write_tar
 from tests.support.summaries import answer, check_statements
@@ -274,7 +273,7 @@ def test_a_takedown_leaves_nothing_of_the_sample_in_these_tables(tmp_path: Path)
     rows = ctx.store.read("raw/samples", SHARD).filter(pl.col("source_row") == 0)
     home, (sample_id, sha256) = ["--home", str(tmp_path)], rows.select("sample_id", "image_sha256").row(0)
     for words in (["takedown", "add", "--uid", sample_id, *home], ["takedown", "apply", "--pool", "photos", *home]):
-        done = CliRunner().invoke(app, words)
+        done = curate(*words)
         assert done.exit_code == 0, done.output
     again = run(ctx.settings, by_hand=False)
     found = again.store.read("signals/contamination", SHARD).sort("source_row").row(0, named=True)
@@ -359,7 +358,7 @@ def test_the_command_finds_samples_of_a_release_in_any_benchmark(tmp_path: Path)
             materialise_table(ctx, table, SHARD if table.grain == "shard" else None, tables=tables_of(ctx))
     create_release(ctx, tables_of(ctx), "random", "all")
     words = ["evaluate", "contamination", "all", "--home", str(tmp_path), "--against", str(tmp_path / "val")]
-    run = CliRunner().invoke(app, [*words, "--against", str(tmp_path / "asked.jsonl"), "--json"])
+    run = curate(*words, "--against", tmp_path / "asked.jsonl", "--json")
     assert run.exit_code == 1, run.output
     output = json.loads(run.stdout)
     assert [(one["benchmark"], one["contained"], one["near"]) for one in output["benchmarks"]] == [
@@ -370,7 +369,7 @@ def test_the_command_finds_samples_of_a_release_in_any_benchmark(tmp_path: Path)
     assert output["samples"] == 11
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "0.png").write_bytes(encoded(picture(900), "PNG"))
-    clean = CliRunner().invoke(app, [*words[:-1], str(tmp_path / "other")])
+    clean = curate(*words[:-1], tmp_path / "other")
     assert clean.exit_code == 0, clean.output
     assert "11 samples of all, of which 0 could not be compared" in clean.output
 

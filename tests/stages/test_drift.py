@@ -10,9 +10,7 @@ import polars as pl
 import pytest
 from safetensors.numpy import load_file, save_file
 from scipy.stats import ks_2samp, spearmanr
-from typer.testing import CliRunner
 
-from curation_assets.cli import app
 from curation_assets.core.progress import Silent
 from curation_assets.core.settings import Settings
 from curation_assets.defs.launch import prepare_instance, run_pool
@@ -33,6 +31,7 @@ from curation_assets.operations.nightly import look_at_drift
 from curation_assets.scoring.canary import Canary, CanaryError, drift_table, freeze_canary
 from curation_assets.sources.declaration import load_pool, save_pool
 from curation_assets.stages.signals.canary import violations
+from tests.support.command import curate
 from tests.support.lineage_pools import webdataset_pool
 
 WEIGHTS = WEIGHTS_ROOT / "clip"
@@ -165,15 +164,15 @@ def test_every_build_scores_the_canary_and_a_changed_one_is_told(tmp_path: Path)
     assert not checked(settings)
     assert "curate drift accept photos clip_score" in violations(ctx)[0]
     home = ["--home", str(tmp_path / "home")]
-    shown = CliRunner().invoke(app, ["drift", "show", "photos", *home], env={"COLUMNS": "200"})
+    shown = curate("drift", "show", "photos", *home)
     assert shown.exit_code == 1
     assert "outside" in shown.output
 
-    assert CliRunner().invoke(app, ["drift", "accept", "photos", "clip_score", *home]).exit_code == 0
+    assert curate("drift", "accept", "photos", "clip_score", *home).exit_code == 0
     run_pool(settings, "photos", tables=TABLES)
     assert checked(settings)
-    assert CliRunner().invoke(app, ["drift", "show", "photos", *home]).exit_code == 0
-    assert CliRunner().invoke(app, ["drift", "accept", "photos", "nothing", *home]).exit_code == 1
+    assert curate("drift", "show", "photos", *home).exit_code == 0
+    assert curate("drift", "accept", "photos", "nothing", *home).exit_code == 1
 
     settings = canary_pool(tmp_path / "home")  # back to the shipped build: its scores are there already
     run_pool(settings, "photos", tables=TABLES)
@@ -246,6 +245,6 @@ def test_a_method_without_values_is_said_not_hidden() -> None:
 
 def test_a_pool_without_a_canary_is_told_how_to_get_one(tmp_path: Path) -> None:
     webdataset_pool(tmp_path)
-    run = CliRunner().invoke(app, ["drift", "show", "photos", "--home", str(tmp_path)])
+    run = curate("drift", "show", "photos", home=tmp_path)
     assert run.exit_code == 1
     assert "drift freeze photos" in run.output

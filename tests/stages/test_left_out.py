@@ -5,16 +5,15 @@ import json
 import numpy as np
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
 from curation_assets.audit.ledger import recorded_ledger
-from curation_assets.cli import app
 from curation_assets.core.settings import load_settings
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import materialise_table
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.own_declared import policies_folder
 from curation_assets.sources.declaration import add_pool
+from tests.support.command import curate
 from tests.support.ledgers import replay
 from tests.support.lineage_pools import OPTIONS
 
@@ -69,12 +68,12 @@ def test_a_policy_without_licences_does_not_rest_on_provenance(ctx: PoolContext)
 
 def test_diff_and_why_agree_with_the_verdicts(ctx: PoolContext) -> None:
     home = ["--home", str(ctx.settings.home)]
-    run = CliRunner().invoke(app, ["diff", "free", "every", "--json", *home])
+    run = curate("diff", "free", "every", "--json", *home)
     assert run.exit_code == 0, run.output
     output = json.loads(run.stdout)
     assert (output["rows"], output["judged"], output["kept"]["left"], output["kept"]["right"]) == (8, 8, 2, 4)
-    changed = CliRunner().invoke(app, ["diff", "free", "--fraction", "1", "--json", *home])  # judged now, licences stay
+    changed = curate("diff", "free", "--fraction", "1", "--json", *home)  # judged now, licences stay
     assert json.loads(changed.stdout)["kept"]["right"] == 4
     sample_id = ctx.store.scan("filtered/free").filter(pl.col("source_row") == 4).collect()["sample_id"][0]
-    why = CliRunner().invoke(app, ["why", sample_id, *home])
+    why = curate("why", sample_id, *home)
     assert "before the first cut: licence cc-by-nc-4.0 is none that the policy lists" in " ".join(why.output.split())

@@ -8,9 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 import yaml
-from typer.testing import CliRunner, Result
 
-from curation_assets.cli import app
 from curation_assets.core.settings import Settings, load_settings
 from curation_assets.core.table_names import DOWNLOADS, PROVENANCE, REGISTERED_SHARDS, SAMPLES
 from curation_assets.core.validation import build
@@ -22,6 +20,7 @@ from curation_assets.selection.kinds.mix import KIND
 from curation_assets.sources.declaration import DeclaredSource, add_pool, save_pool
 from curation_assets.stores.denylist import add_to_denylist, own_entries
 from curation_assets.stores.provenance import PROVENANCE_SCHEMA
+from tests.support.command import curate
 from tests.support.hostile_sources import tar_bytes
 from tests.support.lineage_pools import jpeg
 from tests.support.marked_images import SIGNED, jpeg_with_xmp, xmp
@@ -57,10 +56,6 @@ def made(settings: Settings, name: str = "p") -> PoolContext:
     ctx = PoolContext.open(settings, name)
     run_with_upstream(ctx, PROVENANCE)
     return ctx
-
-
-def run(words: list[str]) -> Result:
-    return CliRunner().invoke(app, words, env={"COLUMNS": "250"})
 
 
 def provenance(ctx: PoolContext) -> pl.DataFrame:
@@ -160,18 +155,12 @@ def test_columns_are_named_on_the_command_line_and_can_be_refused(tmp_path: Path
     pl.DataFrame({"caption": ["a"], "terms": ["MIT"], "lang": ["EN"]}).write_csv(tmp_path / "rows.csv")
     home = ["--home", str(tmp_path / "home")]
     source = str(tmp_path / "rows.csv")
-    shown = CliRunner().invoke(
-        app,
-        ["pool", "add", "p", source, "--licence-column", "terms", "--language-column", "none", *home],
-        env={"COLUMNS": "250"},
-    )
+    shown = curate("pool", "add", "p", source, "--licence-column", "terms", "--language-column", "none", *home)
     assert "licence terms" in shown.output
     declared = yaml.safe_load((tmp_path / "home/pools/p.yaml").read_text())
     assert declared["columns"]["licence"] == "terms"
     assert "language" not in declared["columns"]
-    wrong = CliRunner().invoke(
-        app, ["pool", "add", "q", source, "--creator-column", "who", *home], env={"COLUMNS": "250"}
-    )
+    wrong = curate("pool", "add", "q", source, "--creator-column", "who", *home)
     assert wrong.exit_code == 1
     assert "'who'" in wrong.output
     assert "--creator-column" in wrong.output
@@ -191,9 +180,9 @@ def test_why_shows_where_a_row_comes_from(tmp_path: Path) -> None:
     settings = load_settings(tmp_path / "home", "embedded")
     add_pool(settings, "p", written(tmp_path, "captions"))
     sample_id = provenance(made(settings))["sample_id"][0]
-    shown = run(["why", sample_id, "--home", str(settings.home)])
+    shown = curate("why", sample_id, home=settings.home)
     assert "source flickr, licence cc-by-4.0, creator Ann, source_url https://www.a.co.uk/p" in shown.output
-    found = json.loads(run(["why", sample_id, "--json", "--home", str(settings.home)]).output)
+    found = json.loads(curate("why", sample_id, "--json", home=settings.home).output)
     assert found[0]["origin"]["domain"] == "a.co.uk"
 
 

@@ -4,13 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from curation_assets.cli import app
 from curation_assets.core.json_files import DamagedFileError
 from curation_assets.core.settings import Settings, load_settings
 from curation_assets.sources.declaration import Pool, add_pool, list_pools, load_pool
 from curation_assets.stores.home_format import FORMAT, FORMAT_FILE, HomeFormatError
+from tests.support.command import curate
 
 
 @pytest.fixture
@@ -42,7 +41,7 @@ def test_a_home_of_a_newer_format_is_refused(settings: Settings, pool: Pool) -> 
     for read in (list_pools, lambda settings: load_pool(settings, "texts"), lambda settings: load_pool(settings, "no")):
         with pytest.raises(HomeFormatError, match=rf"is of format {FORMAT + 1}, which a newer version made"):
             read(settings)
-    run = CliRunner().invoke(app, ["run", "texts", "--home", str(settings.home)])
+    run = curate("run", "texts", home=settings.home)
     assert run.exit_code == 1
     assert "install the newer version" in " ".join(run.output.split())
 

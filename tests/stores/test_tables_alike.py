@@ -22,9 +22,7 @@ from hypothesis import HealthCheck, example, given
 from hypothesis import settings as checked_with
 from hypothesis import strategies as st
 from PIL import Image
-from typer.testing import CliRunner
 
-from curation_assets.cli import app
 from curation_assets.core.settings import Settings, load_settings
 from curation_assets.methods import Example, Method, Values
 from curation_assets.scoring.files import read_captions, score_file
@@ -38,6 +36,7 @@ from curation_assets.stores.caption_text import MAX_TEXT_BYTES, caption_text, is
 from curation_assets.stores.damaged_tables import ROW_REASON, read_sound_rows, schema_of
 from curation_assets.stores.text_format import TextFormat, table_suffix
 from curation_assets.stores.text_tables import read_rows
+from tests.support.command import curate
 from tests.support.hostile_sources import tar_bytes
 from tests.support.tars import encoded
 
@@ -463,7 +462,7 @@ def test_ids_of_another_kind_are_left_aside(tmp_path: Path, settings: Settings) 
     kinds = {"SAMPLE_ID": [1, 2], "URL": URLS[:2], "TEXT": ["a", "b"], "LICENSE": [None, "?"], "similarity": ["x", "y"],
              "NSFW": [True, False], "original_width": ["wide", "8"], "original_height": [5, 6]}  # fmt: skip
     pl.DataFrame(kinds).write_parquet(path)
-    output = CliRunner().invoke(app, ["pool", "add", "laion", str(path), "--home", str(settings.home)])
+    output = curate("pool", "add", "laion", path, home=settings.home)
     assert output.exit_code == 0, output.output
     assert "Column SAMPLE_ID (Int64) is named as an id and left aside" in " ".join(output.output.split())
     assert load_pool(settings, "laion").columns["uid"] is None
@@ -541,7 +540,7 @@ def test_a_table_with_a_log_is_refused(tmp_path: Path, settings: Settings, mark:
     for source in (lake, lake / "lang=en", lake / "data"):
         with pytest.raises(ValueError, match=f"is {sentence}"):
             add_pool(settings, "lake", source)
-        shown = CliRunner().invoke(app, ["look", str(source), "--no-open", "--into", str(tmp_path / "page.html")])
+        shown = curate("look", source, "--no-open", "--into", tmp_path / "page.html")
         assert shown.exit_code == 1
         assert "its log says which rows of its files count" in " ".join(shown.output.split())
     for name in ("data/0.parquet", "lang=en/0.parquet"):

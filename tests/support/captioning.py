@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from curation_assets.numeric.metrics.captioning import token_metrics, tokenise_caption
-from tests.support.paths import SHARED_DATA
+from tests.support.paths import shared
 
 REFERENCES = [
     [
@@ -53,9 +53,7 @@ def needs_java(test: Callable[..., None]) -> Callable[..., None]:
 
 def coco_captions() -> dict[int, list[str]]:
     """Image → its captions, of the 5,000 of COCO's val2017. Skips the test where the data is not at hand."""
-    path = SHARED_DATA / "captions" / "coco_val2017_captions.parquet"
-    if not path.is_file():
-        pytest.skip(f"needs COCO's captions at {path}")
+    path = shared("captions/coco_val2017_captions.parquet")
     table = pl.read_parquet(path, columns=["image_id", "caption"])
     return dict(table.group_by("image_id", maintain_order=True).agg("caption").iter_rows())
 

@@ -3,17 +3,14 @@
 import io
 import tarfile
 
-import pytest
 from PIL import Image
 
-from tests.support.paths import SHARED_DATA
+from tests.support.paths import shared
 
 
 def read_photos(count: int, shard: str = "000005") -> dict[str, Image.Image]:
     """Key → photograph, the first ones of a shard. Skips the test where the data is not at hand."""
-    path = SHARED_DATA / "photos" / f"{shard}.tar"
-    if not path.is_file():
-        pytest.skip(f"needs the photographs at {path}")
+    path = shared(f"photos/{shard}.tar")
     photos: dict[str, Image.Image] = {}
     with tarfile.open(path) as tar:
         for member in tar:

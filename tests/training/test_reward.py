@@ -48,12 +48,12 @@ from curation_assets.training.reward import (
 )
 from curation_assets.world.scene import draw_spec, render_scene
 from lab.rankings import Judged, draw_candidates, rank_by_criteria
+from tests.support.command import curate
 from tests.support.http_calls import call
 from tests.support.paths import SHARED_DATA
 from tests.support.tars import encoded, tar_of
 
 PROFILE = load_profile("embedded")
-SHARED = SHARED_DATA
 
 
 @pytest.mark.parametrize(("margin", "loss"), [(0, 0.693147), (1, 0.313262), (-1, 1.313262), (3, 0.048587)])
@@ -366,10 +366,10 @@ def test_agreement_of_raters_by_hand(tmp_path: Path) -> None:
     log = RankingLog(tmp_path / "r.tsv")
     for rater, ranks in (("ann", [1, 2, 3]), ("bob", [1, 3, 2])):
         log.append("0.png", ["a", "b", "c"], ranks, rater)
-    output = CliRunner().invoke(app, ["agreement", "rankings", str(tmp_path / "r.tsv"), "--json"])
+    output = curate("agreement", "rankings", tmp_path / "r.tsv", "--json")
     assert json.loads(output.stdout)["kendall_w"] == pytest.approx(0.75)
     assert json.loads(output.stdout)["pairs"][0]["pairs"] == 3
-    shown = CliRunner().invoke(app, ["agreement", "rankings", str(tmp_path / "r.tsv")])
+    shown = curate("agreement", "rankings", tmp_path / "r.tsv")
     assert "Kendall's W: 0.750" in shown.output
 
 
@@ -440,13 +440,13 @@ def test_without_hidden_layers_a_reward_is_linear_and_older_models_keep_theirs(t
     assert sum(isinstance(layer, nn.Linear) for layer in shipped.mlp) == 5
 
 
-@pytest.mark.skipif(not (SHARED / "judgements").is_dir(), reason="needs ../shared/data/judgements")
+@pytest.mark.skipif(not (SHARED_DATA / "judgements").is_dir(), reason="needs ../shared/data/judgements")
 @pytest.mark.slow
 def test_the_model_of_photographs_orders_captions_as_people_do(tmp_path: Path) -> None:
     """.775 of the pairs of all 500 photographs; the model of scenes orders .459 alike, chance .5."""
-    experts = pl.read_parquet(SHARED / "judgements" / "flickr8k_expert.parquet")
+    experts = pl.read_parquet(SHARED_DATA / "judgements" / "flickr8k_expert.parquet")
     rated = experts.select(
-        (pl.lit(f"{SHARED / 'photos' / '000000.tar'}:") + pl.col("key") + ".jpg").alias("image"),
+        (pl.lit(f"{SHARED_DATA / 'photos' / '000000.tar'}:") + pl.col("key") + ".jpg").alias("image"),
         "caption",
         pl.col("mean").alias("rating"),
     )
@@ -460,10 +460,10 @@ def test_the_model_of_photographs_orders_captions_as_people_do(tmp_path: Path) -
     assert found.top1 > found.chance_top1 + 0.15
 
 
-@pytest.mark.skipif(not (SHARED / "judgements").is_dir(), reason="needs ../shared/data/judgements")
+@pytest.mark.skipif(not (SHARED_DATA / "judgements").is_dir(), reason="needs ../shared/data/judgements")
 def test_expert_judgements_are_read_and_scored(tmp_path: Path) -> None:
-    experts = pl.read_parquet(SHARED / "judgements" / "flickr8k_expert.parquet")
-    tar = SHARED / "photos" / "000000.tar"
+    experts = pl.read_parquet(SHARED_DATA / "judgements" / "flickr8k_expert.parquet")
+    tar = SHARED_DATA / "photos" / "000000.tar"
     rated = experts.select(
         (pl.lit(f"{tar}:") + pl.col("key") + ".jpg").alias("image"), "caption", pl.col("mean").alias("rating")
     )

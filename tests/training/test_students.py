@@ -13,7 +13,6 @@ from scipy.stats import spearmanr
 from curation_assets.core.roles import ModelIdentity, SentenceEncoder, Student
 from curation_assets.core.settings import Profile
 from curation_assets.engines import load_engine
-from curation_assets.engines.addresses import WEIGHTS_ROOT
 from curation_assets.training.students import train_student
 from tests.support.captions import CAPTIONS, TARGETS
 from tests.support.tiny_models import save_encoder
@@ -25,11 +24,6 @@ UNSEEN = [
     "wisdom transcends limits",
     "a hidden sense of hope",
 ]
-
-needs_weights = pytest.mark.skipif(
-    not (WEIGHTS_ROOT / "clip" / "tokenizer.json").is_file(),
-    reason="no shipped tokenizer in curation_assets/embedded/weights",
-)
 
 
 def student_at(folder: Path) -> Any:
@@ -105,7 +99,6 @@ def test_agreement_is_held_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@needs_weights
 def test_a_roberta_from_scratch_learns_and_is_seeded(tmp_path: Path) -> None:
     state = torch.get_rng_state()
     captions, targets = CAPTIONS * 3, np.tile(TARGETS, 3)
@@ -125,7 +118,6 @@ def test_a_roberta_from_scratch_learns_and_is_seeded(tmp_path: Path) -> None:
     assert other.weights_sha256 != card.weights_sha256
 
 
-@needs_weights
 def test_early_stopping_keeps_the_best_epoch(tmp_path: Path) -> None:
     noise = np.random.default_rng(0).normal(size=64)
     card = train_student(

@@ -7,9 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from curation_assets.cli import app
 from curation_assets.core.progress import Silent
 from curation_assets.core.roles import SceneBank, SentenceBottleneck
 from curation_assets.core.settings import Profile
@@ -21,6 +19,7 @@ from curation_assets.world.bank import vocabulary
 from curation_assets.world.bank.captions import bank_captions, captions_sha256
 from curation_assets.world.bank.grammar import build_scenes, with_article
 from curation_assets.world.word_lists import read_word_lists
+from tests.support.command import curate
 
 SCENES = ["a red kite", "a dog on the grass", "two boats in the sea", "a woman reading a book"]
 CONCRETE = ["a dog sitting on the beach", "a red car parked in front of a house", "two children eating ice cream"]
@@ -229,9 +228,7 @@ def test_mistakes_are_answered(bank_file: Path, tmp_path: Path) -> None:
 def test_the_command_scores_against_a_bank(bank_file: Path, tmp_path: Path) -> None:
     source, out = tmp_path / "in.txt", tmp_path / "out.tsv"
     source.write_text("a kite\n\nthe price of freedom\n")
-    ran = CliRunner().invoke(
-        app, ["score", "scene_bank", str(source), "--out", str(out), "--role", f"scene_bank=bank:{bank_file}"]
-    )
+    ran = curate("score", "scene_bank", source, "--out", out, "--role", f"scene_bank=bank:{bank_file}")
     assert ran.exit_code == 0, ran.output
     rows = [line.split("\t") for line in out.read_text().splitlines()]
     assert [row[0] for row in rows] == ["caption", "a kite", "", "the price of freedom"]
