@@ -35,8 +35,8 @@ hypothesis_settings.load_profile("no deadline")
 absl_logging.get_absl_handler().python_handler.stream = sys.__stderr__
 
 TINY_OPTIONS = {
-    "distillation_size": 60,
-    "labelled_captions": 60,
+    "distillation_size": 40,
+    "labelled_captions": 40,
     "caption_count": 2,
     "fraction": 0.5,
     "evaluation_images": 12,
