@@ -56,7 +56,7 @@ def summary_asset(pool: Pool) -> dg.AssetSpec:
         group_name=group_of(pool, "releases"),
         tags=tags_of(pool, stage="releases"),
         description=(
-            "Per release: rows kept, sources, licences, languages, domains and signals of owners. `curate summary "
+            "Per release: rows kept, sources, licences, languages and signals of owners. `curate summary "
             "RELEASE` writes what a provider of a model has to publish of it."
         ),
         kinds={"duckdb"},
@@ -93,12 +93,12 @@ def _recorded_version(instance: dg.DagsterInstance, pool: Pool, release: Release
     return None if event is None else (event.tags or {}).get(DATA_VERSION)
 
 
-#: Statement of dbt_like_sql/summary → its columns that the UI shows.
+#: Statement of dbt_like_sql/summary → its columns that the UI shows. No domains: an event would keep one whose only
+#: sample is taken down.
 _SHOWN = {
     "sources": ("source", "rows", "kept"),
     "licences": ("licence", "rows", "kept"),
     "languages": ("language", "rows", "kept"),
-    "domains": ("domain", "rows", "image_bytes"),
     "signals": ("kind", "rows", "refused", "kept"),
     "reasons": ("verdict", "reason", "rows"),
 }
