@@ -37,19 +37,6 @@ def test_score_icc_over_a_text_file_keeps_order_and_rows(tmp_path: Path) -> None
     assert icc[0] > icc[2], "a thing that can be seen is more concrete than one that cannot"
 
 
-def test_score_sieve_with_given_captions_uses_the_sentence_encoder_only(tmp_path: Path) -> None:
-    pl.DataFrame(
-        {
-            "caption": ["a dog on the beach", "quarterly tax report"],
-            "generated_captions": [["a dog runs on a beach", "a cat"], ["a dog runs on a beach", "a cat"]],
-        }
-    ).write_parquet(tmp_path / "pairs.parquet")
-    result = curate("score", "sieve", tmp_path / "pairs.parquet", "--out", tmp_path / "out.parquet")
-    assert result.exit_code == 0, result.output
-    value = pl.read_parquet(tmp_path / "out.parquet")["sieve"].to_list()
-    assert value[0] > 0.7 > 0.3 > value[1]
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

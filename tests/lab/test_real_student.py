@@ -112,19 +112,6 @@ def test_batch_size_and_order_of_a_file_change_no_score(tmp_path: Path, batch_si
                 assert (row["icc"], row["icc_reason"]) == (None, "empty_caption")
 
 
-def test_the_command_keeps_the_order_of_the_file(tmp_path: Path, student: Any) -> None:
-    captions = [ABSTRACT[0], CONCRETE[0], "", CONCRETE[1], ABSTRACT[0]]
-    (tmp_path / "in.txt").write_text("\n".join(captions) + "\n")
-    ran = curate("score", "icc", tmp_path / "in.txt", "--out", tmp_path / "out.tsv")
-    assert ran.exit_code == 0, ran.output
-    rows = [line.split("\t") for line in (tmp_path / "out.tsv").read_text().splitlines()]
-    columns = {name: [row[i] for row in rows[1:]] for i, name in enumerate(rows[0])}
-    assert columns["caption"] == captions
-    assert columns["icc_reason"][2] == "empty_caption"
-    scored = [float(columns["icc"][i]) for i in (0, 1, 3, 4)]
-    np.testing.assert_allclose(scored, student.score_captions([captions[i] for i in (0, 1, 3, 4)]), atol=1e-5)
-
-
 def test_the_file_agrees_with_people(student: Any) -> None:
     """The shipped file was calibrated on these rows, so this is an upper bound of what the card's folds say."""
     if not CALIBRATION.is_file():
