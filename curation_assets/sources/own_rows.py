@@ -16,13 +16,10 @@ from curation_assets.core.settings import Settings
 from curation_assets.sources.base import Found, Offered
 from curation_assets.sources.local_images import IMAGE_SCHEMA, LocalImages
 from curation_assets.sources.pool_facts import PoolFacts
-from curation_assets.sources.split import Split, split_once
+from curation_assets.sources.split import Reading
 from curation_assets.sources.tables import SplitSource
 from curation_assets.sources.text_columns import MAX_GIVEN_CHARACTERS
 from curation_assets.stores.caption_text import MAX_TEXT_BYTES, caption_text, is_encodable
-from curation_assets.stores.content_hash import config_sha256
-from curation_assets.stores.denylist import Denylist
-from curation_assets.stores.file_hash import cached_sha256
 from curation_assets.stores.provenance import GIVEN
 
 PART_ROWS = 1 << 14  # of a part
@@ -97,24 +94,9 @@ class RowSource(SplitSource):
         if not self.split(pool, settings).rows:
             raise ValueError(f"{pool.source} holds no rows")
 
-    def split(self, pool: PoolFacts, settings: Settings) -> Split:
-        source, home = self.path(pool, settings), settings.work(pool.name) / "source"
-        if not source.exists():
-            raise FileNotFoundError(f"source {source} is missing; put it back, or add the pool again with its new path")
-        files = self.files(source)
-        hashes = cached_sha256(files, home / "sha256.json")
-        denylist = Denylist.load(settings.home, pool.implied_source)
-        version = config_sha256(
-            {
-                "files": [hashes[str(path)] for path in files],
-                "kind": [pool.kind, self.version, self.images],
-                "given": GIVEN.names(),
-                "shard_size": pool.shard_size,
-                "pool": pool.name,
-                **({"denylist": denylist.version} if denylist else {}),
-            }
-        )[:16]
-        return split_once(home / f"split-{version}", partial(self._rows, source), pool.name, pool.shard_size, denylist)
+    def reading(self, pool: PoolFacts, source: Path) -> Reading:
+        facts = {"kind": [pool.kind, self.version, self.images], "given": GIVEN.names()}
+        return Reading(self.files(source), facts, partial(self._rows, source))
 
     def carried(self, pool: PoolFacts) -> Collection[str]:
         return GIVEN

@@ -30,6 +30,8 @@ from curation_assets.stores.temporary import temporary_path
 
 SPLIT_FILE = "split.json"
 Rows = Iterable[pl.DataFrame]  # of a source, part by part in its order: url, caption, uid, and what else was read
+#: File name → its state (the fields of FileState), null where there is no such file.
+Stamps = Mapping[str, list[int] | None]
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,8 @@ class Split:
     folder: Path
     rows: Mapping[str, int]
     content_sha256: Mapping[str, str]
-    facts: Mapping[str, int] = field(default_factory=dict)  # what people want to know of the source: name → count
+    facts: Mapping[str, int]  # what people want to know of the source: name → count
+    stamps: Stamps  # of the files that its rows name
 
     def part(self, shard: str) -> pl.DataFrame:
         """Rows of one shard: sample_id, source_row, url, caption, is_duplicate, source_reason, and what else was read.
@@ -95,24 +98,13 @@ def _known_split(folder: Path) -> Split | None:
 @functools.lru_cache(maxsize=8)  # some 400 bytes a shard; every shard's table asks for its rows
 def _split_of(folder: Path, state: FileState) -> Split | None:
     content = read_sealed_json(folder / SPLIT_FILE)
-    return (
-        None if content is None else Split(folder, content["rows"], content["content_sha256"], content.get("facts", {}))
-    )
+    if content is None:
+        return None
+    rows, digests, facts, stamps = (content.get(name, {}) for name in ("rows", "content_sha256", "facts", "stamps"))
+    return Split(folder, rows, digests, facts, stamps)
 
 
-def split_once(folder: Path, read: Callable[[], Rows], pool: str, shard_size: int, denylist: Denylist | None) -> Split:
-    """The split in `folder`, whose name has the version of the source; made from the rows of `read` where absent."""
-    if _known_split(folder) is None:
-        with _draft(folder.parent) as draft:
-            _publish(draft, folder, _write_parts(draft, pool, read(), shard_size, denylist))
-    return read_split(folder)
-
-
-#: File name → its state (the fields of FileState), null where there is no such file.
-Stamps = Mapping[str, list[int] | None]
-
-
-def stamps_of(folder: Path, names: Sequence[str]) -> Stamps:
+def _stamps_of(folder: Path, names: Iterable[str]) -> Stamps:
     """States of files of a folder, by name."""
     return {name: _stamp(os.path.join(folder, name)) for name in names}  # every shard's table looks at all of them
 
@@ -130,37 +122,38 @@ def _state(path: Path | str) -> FileState | None:
 
 
 @dataclass(frozen=True)
-class Named:
-    """Rows that name files of a folder."""
+class Reading:
+    """What decides the rows of a source, and how they are read."""
 
-    rows: Rows
-    files: list[str]  # complete when all rows were read
-    facts: dict[str, int]  # likewise
+    files: Sequence[Path]  # read whole: one whose content changed makes another source
+    facts: Mapping[str, Any]  # what else decides the rows
+    rows: Callable[[], Rows]
+    named: list[str] = field(default_factory=list)  # files of the source's folder, complete when all rows were read
+    counts: dict[str, int] = field(default_factory=dict)  # for people; likewise
 
 
-def stamped_split(
+def split_once(
     home: Path,
-    base: str,
+    version: str,
     folder: Path,
-    read: Callable[[], Named],
+    reading: Reading,
     pool: str,
     shard_size: int,
     denylist: Denylist | None,
 ) -> Split:
-    """The split of version `base` under `home` while the files of `folder` that its rows name are what they were.
-
-    Else made anew from what `read` gives.
+    """The split of a version of a source under `home`, while the files of `folder` that its rows name are what they
+    were; else made anew.
     """
-    for known in sorted(home.glob(f"split-{base}-*/{SPLIT_FILE}")):
-        stamps: Stamps | None = (read_sealed_json(known) or {}).get("stamps")
-        if stamps is not None and stamps == stamps_of(folder, list(stamps)):
-            return read_split(known.parent)
+    for known in sorted(home.glob(f"split-{version}*/{SPLIT_FILE}")):
+        split = _known_split(known.parent)
+        if split is not None and split.stamps == _stamps_of(folder, split.stamps):
+            return split
     with _draft(home) as draft:
-        named = read()
-        content = _write_parts(draft, pool, named.rows, shard_size, denylist)
-        stamps = stamps_of(folder, named.files)
-        made = home / f"split-{base}-{config_sha256(dict(stamps))[:8]}"
-        _publish(draft, made, {**content, "facts": named.facts, "stamps": stamps})
+        content = _write_parts(draft, pool, reading.rows(), shard_size, denylist)
+        stamps = _stamps_of(folder, reading.named)
+        named = [config_sha256(dict(stamps))[:8]] if stamps else []
+        made = home / "-".join(["split", version, *named])
+        _publish(draft, made, {**content, "facts": reading.counts, "stamps": stamps})
     return read_split(made)
 
 

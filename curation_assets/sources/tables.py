@@ -14,10 +14,13 @@ from curation_assets.sources.image_columns import FILE_NAMES, folder_of, tables_
 from curation_assets.sources.image_columns import unused_images as columns_of_images
 from curation_assets.sources.options import SourceOptions, given_columns
 from curation_assets.sources.pool_facts import PoolFacts
-from curation_assets.sources.split import Split
+from curation_assets.sources.split import Reading, Split, split_once
 from curation_assets.sources.table_files import names_of_tables, split_notes
 from curation_assets.sources.text_columns import COLUMN_OPTIONS, SIZES, columns_of, unused_ids
+from curation_assets.stores.content_hash import config_sha256
 from curation_assets.stores.damaged_tables import schema_of
+from curation_assets.stores.denylist import Denylist
+from curation_assets.stores.file_hash import cached_sha256
 from curation_assets.stores.text_format import dialect_of, table_suffix
 
 
@@ -25,8 +28,30 @@ class SplitSource(Source):
     """Rows of one or more files, cut into shards of `shard_size` once per version of these files (`Split`)."""
 
     @abstractmethod
+    def reading(self, pool: PoolFacts, source: Path) -> Reading:
+        """What decides the rows, and how they are read."""
+
     def split(self, pool: PoolFacts, settings: Settings) -> Split:
-        """The source cut into shards; made anew where it changed."""
+        """The source cut into shards, once per version of its files and of the denylist.
+
+        Duplicates are seen over the whole pool: of several usable rows with one sample_id, the first in source order is
+        none. Raises FileNotFoundError where the source is missing.
+        """
+        source, home = self.path(pool, settings), settings.work(pool.name) / "source"
+        if not source.exists():
+            raise FileNotFoundError(f"source {source} is missing; put it back, or add the pool again with its new path")
+        reading = self.reading(pool, source)
+        hashes = cached_sha256(reading.files, home / "sha256.json")
+        denylist = Denylist.load(settings.home, pool.implied_source)
+        content = {
+            "files": [hashes[str(path)] for path in reading.files],
+            "shard_size": pool.shard_size,
+            "pool": pool.name,
+            **({"denylist": denylist.version} if denylist else {}),
+            **reading.facts,
+        }
+        version = config_sha256(content)[:16]
+        return split_once(home, version, folder_of(source), reading, pool.name, pool.shard_size, denylist)
 
     def shards(self, pool: PoolFacts, settings: Settings) -> list[str]:
         return sorted(self.split(pool, settings).rows)

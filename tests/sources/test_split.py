@@ -2,6 +2,7 @@
 
 import random
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from curation_assets.numeric.identity import sample_id_of
 from curation_assets.sources import split as split_module
-from curation_assets.sources.split import Split, read_split, split_once
+from curation_assets.sources.split import Reading, Split, read_split, split_once
 from curation_assets.stores.caption_text import is_blank
 from tests.torture.faults.bit_flips import flip_bit
 
@@ -47,7 +48,7 @@ def test_a_split_is_what_a_twin_finds_that_holds_all_rows(
         parts = [frame[start : start + part] for start in range(0, max(1, frame.height), part)]
         # a source may leave out the reasons of a part that has none
         parts = [one if one["source_reason"].count() else one.drop("source_reason") for one in parts]
-        made = split_once(Path(name) / "split-x", lambda: iter(parts), "p", shard_size, None)
+        made = split_once(Path(name), "x", Path(name), Reading([], {}, lambda: iter(parts)), "p", shard_size, None)
         shards = sorted(made.rows)
         assert [made.rows[shard] for shard in shards] == [
             min(shard_size, len(rows) - start) for start in range(0, len(rows), shard_size)
@@ -71,7 +72,7 @@ def small_split(folder: Path) -> Split:
     rows = pl.DataFrame(
         {"caption": ["a", "b", "a"], "url": ["u"] * 3, "uid": [None] * 3}, schema_overrides={"uid": pl.String}
     )
-    return split_once(folder / "split-x", lambda: [rows], "p", 1, None)
+    return split_once(folder, "x", folder, Reading([], {}, lambda: [rows]), "p", 1, None)
 
 
 def test_rows_of_many_shards_read_the_list_of_shards_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,10 +106,10 @@ def test_a_damaged_part_is_named_with_what_to_do(tmp_path: Path, damage: str) ->
 
 
 def test_a_source_that_cannot_be_read_leaves_nothing(tmp_path: Path) -> None:
-    def broken() -> object:
+    def broken() -> Iterator[pl.DataFrame]:
         yield pl.DataFrame({"caption": ["a"], "url": ["u"], "uid": ["0" * 32]})
         raise ValueError("the second file is none")
 
     with pytest.raises(ValueError, match="the second file is none"):
-        split_once(tmp_path / "split-x", broken, "p", 1, None)  # type: ignore[arg-type]
+        split_once(tmp_path, "x", tmp_path, Reading([], {}, broken), "p", 1, None)
     assert not list(tmp_path.iterdir())

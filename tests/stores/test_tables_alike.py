@@ -26,8 +26,9 @@ from PIL import Image
 from curation_assets.core.settings import Settings, load_settings
 from curation_assets.methods import Example, Method, Values
 from curation_assets.scoring.files import read_captions, score_file
+from curation_assets.sources.all_options import PoolOptions
 from curation_assets.sources.declaration import Pool, add_pool, load_pool
-from curation_assets.sources.kinds.url_table import split_of_columns
+from curation_assets.sources.kinds.url_table import SOURCE
 from curation_assets.sources.shards import build_samples, download, register_shard
 from curation_assets.sources.split import Split
 from curation_assets.sources.tables import read_as
@@ -133,10 +134,9 @@ def rows_of_split(folder: Path, name: str, data: bytes, text: TextFormat | None 
 
 
 def split_of(home: Path, source: Path, columns: Mapping[str, str | None], text: TextFormat | None = None) -> Split:
-    pool: Any = SimpleNamespace(
-        name="p", columns=columns, shard_size=1000, implied_source="p", text_format=text or TextFormat()
-    )
-    return split_of_columns(pool, source, load_settings(home, "embedded"), {})
+    facts = {"name": "p", "source": str(source), "columns": columns, "shard_size": 1000, "implied_source": "p"}
+    pool: Any = SimpleNamespace(**facts, text_format=text or TextFormat(), options=PoolOptions())
+    return SOURCE.split(pool, load_settings(home, "embedded"))
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, astuple
+from functools import partial
 from itertools import starmap
 from pathlib import Path
 from typing import Any, ClassVar
@@ -28,7 +29,7 @@ from curation_assets.sources.image_columns import (
 )
 from curation_assets.sources.local_images import IMAGE_SCHEMA, LocalImages, images_of_files
 from curation_assets.sources.pool_facts import PoolFacts
-from curation_assets.sources.split import Named, Split, stamped_split
+from curation_assets.sources.split import Reading, Split
 from curation_assets.sources.tables import TableSource, kinds_of, listed
 from curation_assets.sources.text_columns import (
     carried_columns,
@@ -38,10 +39,8 @@ from curation_assets.sources.text_columns import (
     text_parts,
 )
 from curation_assets.stores.caption_text import are_blank
-from curation_assets.stores.content_hash import config_sha256
 from curation_assets.stores.damaged_tables import read_sound_rows, schema_of
-from curation_assets.stores.denylist import Denylist
-from curation_assets.stores.file_hash import FileState, cached_sha256, file_sha256
+from curation_assets.stores.file_hash import FileState, file_sha256
 from curation_assets.stores.image_files import PATH_REFUSED, image_names, locate, relative_name
 from curation_assets.stores.provenance import GIVEN
 from curation_assets.stores.samples import OWN_ID
@@ -91,40 +90,28 @@ class ImageTable(TableSource):
             "with --image-column NAME ('none': captions only)"
         )
 
-    def split(self, pool: PoolFacts, settings: Settings) -> Split:
+    def reading(self, pool: PoolFacts, source: Path) -> Reading:
         """Rows as those of `url_table`, with further columns, IMAGE_SCHEMA: a row whose image cannot be read has none
         of them, and a source_reason. Every image is read once per version of the source, to be identified; none is
         held."""
-        source, home, text = self.path(pool, settings), settings.work(pool.name) / "source", pool.text_format
+        text, folder = pool.text_format, folder_of(source)
         columns = ImageColumns(*(pool.columns.get(name) for name in ("image", "caption", "url", "uid", OWN_ID)))
         numbers, carried = self.numbers(pool), carried_columns(pool.columns)
-        denylist = Denylist.load(settings.home, pool.implied_source)
-        if not source.exists():
-            raise FileNotFoundError(f"source {source} is missing; put it back, or add the pool again with its new path")
         tables = tables_in(source) if columns.image is not None else []
         if columns.image is not None and not tables:
             raise FileNotFoundError(f"source {source} has no table ({', '.join(SUFFIXES)}) any more; put it back")
-        hashes, folder = cached_sha256(tables, home / "sha256.json"), folder_of(source)
-        base = config_sha256(
-            {
-                "files": [[path.relative_to(folder).as_posix(), hashes[str(path)]] for path in tables],
-                "names": _beside(source) if columns.image is None else [],
-                "columns": {ours: theirs for ours, theirs in asdict(columns).items() if ours != OWN_ID or theirs},
-                "shard_size": pool.shard_size,
-                "pool": pool.name,
-                **({"numbers": dict(numbers)} if numbers else {}),
-                **({"carried": carried} if carried else {}),
-                **({"denylist": denylist.version} if denylist else {}),
-                **({} if text == TextFormat() else {"text": text.config()}),
-            }
-        )[:16]
-
-        def rows() -> Named:
-            if columns.image is None:
-                return Named([_rows_beside(source)], [], {})
-            return _rows_of_tables(folder, tables, columns, text, numbers, carried, is_folder=source.is_dir())
-
-        return stamped_split(home, base, folder, rows, pool.name, pool.shard_size, denylist)
+        facts = {
+            "names": [path.relative_to(folder).as_posix() for path in tables] or _beside(source),
+            "columns": {ours: theirs for ours, theirs in asdict(columns).items() if ours != OWN_ID or theirs},
+            **({"numbers": dict(numbers)} if numbers else {}),
+            **({"carried": carried} if carried else {}),
+            **({} if text == TextFormat() else {"text": text.config()}),
+        }
+        if columns.image is None:
+            return Reading([], facts, lambda: [_rows_beside(source)])
+        named, counts = list[str](), dict[str, int]()
+        rows = partial(_rows_of_tables, source, tables, columns, text, numbers, carried, named, counts)
+        return Reading(tables, facts, rows, named, counts)
 
     def schema(self, pool: PoolFacts) -> Mapping[str, pl.DataType | type[pl.DataType]]:
         return IMAGE_SCHEMA
@@ -190,44 +177,40 @@ _SCHEMA = pl.Schema(
 
 
 def _rows_of_tables(
-    folder: Path,
+    source: Path,
     tables: Sequence[Path],
     columns: ImageColumns,
     text: TextFormat,
     numbers: Mapping[str, str],
     carried: Mapping[str, str],
-    *,
-    is_folder: bool,
-) -> Named:
-    """Rows of all tables with their images, those of a table at once; and counts for people."""
+    named: list[str],
+    counts: dict[str, int],
+) -> Iterator[pl.DataFrame]:
+    """Rows of all tables with their images, those of a table at once; `named` and `counts` as of `Reading`."""
     assert columns.image is not None, "a folder without a table has no rows of tables"
-    image, named, facts = columns.image, list[str](), dict[str, int]()
-
-    def rows() -> Iterator[pl.DataFrame]:
-        has_bytes = has_lists = False
-        more = [*([OWN_ID] if columns.own_id else []), *carried]
-        theirs = {"caption": columns.caption, "url": columns.url, "uid": columns.uid}
-        theirs |= {**({OWN_ID: columns.own_id} if columns.own_id else {}), **carried}
-        for path in tables:
-            schema = schema_of(path, text)
-            dtype = schema.get(image)
-            if dtype is None:
-                raise ValueError(f"{path} has no column {image!r} for image, as the files before it have")
-            has_bytes = holds_bytes(dtype)
-            texts = pl.concat(text_parts(path, theirs, numbers, text))
-            if has_bytes:
-                images = _bytes_rows(folder, path, image, named)
-            else:
-                names = read_sound_rows(path, [image], text=text)[image].cast(pl.String)
-                images = _file_rows(folder, names, named)
-            first = pl.coalesce("source_reason", "image_reason").alias("source_reason")
-            yield texts.hstack(images).with_columns(first).select(*_SCHEMA, *numbers, *more)
-            has_lists = has_lists or isinstance(schema.get(columns.caption or ""), pl.List)
-        facts["captions_in_lists"] = int(has_lists)
-        if is_folder and not has_bytes:
-            facts["unlisted_images"] = len(set(image_names(folder)) - {Path(name).as_posix() for name in named})
-
-    return Named(rows(), named, facts)
+    image, folder = columns.image, folder_of(source)
+    has_bytes = has_lists = False
+    more = [*([OWN_ID] if columns.own_id else []), *carried]
+    theirs = {"caption": columns.caption, "url": columns.url, "uid": columns.uid}
+    theirs |= {**({OWN_ID: columns.own_id} if columns.own_id else {}), **carried}
+    for path in tables:
+        schema = schema_of(path, text)
+        dtype = schema.get(image)
+        if dtype is None:
+            raise ValueError(f"{path} has no column {image!r} for image, as the files before it have")
+        has_bytes = holds_bytes(dtype)
+        texts = pl.concat(text_parts(path, theirs, numbers, text))
+        if has_bytes:
+            images = _bytes_rows(folder, path, image, named)
+        else:
+            names = read_sound_rows(path, [image], text=text)[image].cast(pl.String)
+            images = _file_rows(folder, names, named)
+        first = pl.coalesce("source_reason", "image_reason").alias("source_reason")
+        yield texts.hstack(images).with_columns(first).select(*_SCHEMA, *numbers, *more)
+        has_lists = has_lists or isinstance(schema.get(columns.caption or ""), pl.List)
+    counts["captions_in_lists"] = int(has_lists)
+    if source.is_dir() and not has_bytes:
+        counts["unlisted_images"] = len(set(image_names(folder)) - {Path(name).as_posix() for name in named})
 
 
 def _bytes_rows(folder: Path, path: Path, column: str, named: list[str]) -> pl.DataFrame:

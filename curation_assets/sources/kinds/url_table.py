@@ -6,10 +6,9 @@ from pathlib import Path
 
 import polars as pl
 
-from curation_assets.core.settings import Settings
 from curation_assets.sources.base import Found, Note, Offered
 from curation_assets.sources.pool_facts import PoolFacts
-from curation_assets.sources.split import Split, split_once
+from curation_assets.sources.split import Reading, Split
 from curation_assets.sources.table_files import partition_values, tables_of
 from curation_assets.sources.tables import TableSource, rows_that_fail
 from curation_assets.sources.text_columns import (
@@ -23,10 +22,7 @@ from curation_assets.sources.text_columns import (
     text_column,
     text_parts,
 )
-from curation_assets.stores.content_hash import config_sha256
 from curation_assets.stores.damaged_tables import schema_of
-from curation_assets.stores.denylist import Denylist
-from curation_assets.stores.file_hash import cached_sha256
 from curation_assets.stores.samples import OWN_ID
 from curation_assets.stores.text_format import TextFormat
 
@@ -57,8 +53,8 @@ class UrlTable(TableSource):
     def has_images(self, pool: PoolFacts) -> bool:
         return pool.columns.get("url") is not None
 
-    def split(self, pool: PoolFacts, settings: Settings) -> Split:
-        return split_of_columns(pool, self.path(pool, settings), settings, self.numbers(pool))
+    def reading(self, pool: PoolFacts, source: Path) -> Reading:
+        return reading_of_columns(pool, source, self.numbers(pool))
 
     def describe_rows(self, pool: PoolFacts, split: Split) -> Iterator[Note]:
         if failing := rows_that_fail(split):
@@ -75,34 +71,23 @@ SOURCE = UrlTable()
 _READ = ("caption", "url", "uid")
 
 
-def split_of_columns(pool: PoolFacts, source: Path, settings: Settings, numbers: Mapping[str, str]) -> Split:
-    """Cut a source into shards of so many rows as the pool says, once per version of source and denylist.
-
-    Duplicates are seen over the whole pool here: of several usable rows with one sample_id, the first in source
-    order is not a duplicate. A changed source makes a new split. `numbers`: further columns, our name → the source's;
-    a part has them as float64.
+def reading_of_columns(pool: PoolFacts, source: Path, numbers: Mapping[str, str]) -> Reading:
+    """`SplitSource.reading` of a table of captions. `numbers`: further columns, our name → the source's; a part has
+    them as float64.
     """
-    text, home = pool.text_format, settings.work(pool.name) / "source"
+    text = pool.text_format
     columns = {ours: pool.columns.get(ours) for ours in _READ}
     own_id = {OWN_ID: pool.columns[OWN_ID]} if pool.columns.get(OWN_ID) else {}
-    carried, denylist = carried_columns(pool.columns), Denylist.load(settings.home, pool.implied_source)
-    files = table_files(source)
-    hashes, folders = cached_sha256(files, home / "sha256.json"), [partition_values(path) for path in files]
-    version = config_sha256(
-        {
-            "files": [hashes[str(path)] for path in files],
-            "columns": [*columns.values(), *own_id.values()],
-            "shard_size": pool.shard_size,
-            "pool": pool.name,
-            **({"denylist": denylist.version} if denylist else {}),
-            **({} if text == TextFormat() else {"text": text.config()}),
-            **({"numbers": dict(numbers)} if numbers else {}),
-            **({"carried": carried} if carried else {}),
-            **({"folders": folders} if any(folders) else {}),
-        }
-    )[:16]
-    read = partial(_rows, files, columns | own_id | carried, text, numbers)
-    return split_once(home / f"split-{version}", read, pool.name, pool.shard_size, denylist)
+    carried, files = carried_columns(pool.columns), table_files(source)
+    folders = [partition_values(path) for path in files]
+    facts = {
+        "columns": [*columns.values(), *own_id.values()],
+        **({} if text == TextFormat() else {"text": text.config()}),
+        **({"numbers": dict(numbers)} if numbers else {}),
+        **({"carried": carried} if carried else {}),
+        **({"folders": folders} if any(folders) else {}),
+    }
+    return Reading(files, facts, partial(_rows, files, columns | own_id | carried, text, numbers))
 
 
 def size_columns(source: Path, text: TextFormat) -> dict[str, str]:

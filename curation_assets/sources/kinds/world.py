@@ -11,9 +11,9 @@ import polars as pl
 
 from curation_assets.core.settings import Settings
 from curation_assets.sources.base import Found, Offered
-from curation_assets.sources.kinds.url_table import split_of_columns
+from curation_assets.sources.kinds.url_table import reading_of_columns
 from curation_assets.sources.pool_facts import PoolFacts
-from curation_assets.sources.split import Split
+from curation_assets.sources.split import Reading, Split
 from curation_assets.sources.tables import SplitSource
 from curation_assets.stores.atomic import remove_path, replacing
 from curation_assets.stores.parquet import read_parquet
@@ -36,7 +36,10 @@ class World(SplitSource):
 
     def split(self, pool: PoolFacts, settings: Settings) -> Split:
         plant(pool, settings)
-        return split_of_columns(pool, self.path(pool, settings), settings, {})
+        return super().split(pool, settings)
+
+    def reading(self, pool: PoolFacts, source: Path) -> Reading:
+        return reading_of_columns(pool, source, {})
 
     def allow_hosts(self, pool: PoolFacts) -> tuple[str, ...]:
         return ()
