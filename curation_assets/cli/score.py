@@ -1,7 +1,6 @@
 """curate score and methods: one method over one file, without Dagster."""
 
-import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -35,14 +34,11 @@ from curation_assets.numeric.standardise import caption_length, length_dependenc
 from curation_assets.scoring.derived import DERIVED_COLUMNS
 from curation_assets.scoring.files import (
     check_columns,
-    read_captions,
-    rows_in_parts,
+    columns_and_rows,
     score_file,
-    score_in_parts,
     unfinished_folder,
 )
 from curation_assets.scoring.prepared import prepare_method, profile_for_method, profile_without_pool, roles_needed
-from curation_assets.stores.parquet import scan_parquet
 
 FACTS = ("unit", "better", "reads", "profiles", "version", "source")  # of a method, as `curate methods` lists them
 WIDE = 160  # columns from which they fit into a table
@@ -92,15 +88,7 @@ def score(
     """
     # raises for an unknown name, before a large file is read
     addresses = profile_for_files(profile_for_method(settings_from(home, profile), method), role or [])
-    rows = rows_in_parts(get_method(method), source, out)
-    score_rows: Callable[..., pl.DataFrame]
-    if rows is None:
-        given = read_captions(source)
-        rows, names = given.height, given.columns
-        score_rows = functools.partial(score_file, raw=raw)
-    else:
-        names = scan_parquet(source).collect_schema().names()
-        score_rows = score_in_parts
+    names, rows = columns_and_rows(source)
     check_columns(get_method(method), names, source)  # before models are loaded
     prepared = prepare_method(method, addresses, names, settings_given(set_ or []))
     chosen = prepared.method
@@ -110,7 +98,7 @@ def score(
     if unfinished_folder(out).is_dir():
         notice(f"A stopped run left rows in {unfinished_folder(out)}; those that fit are kept")
     with reporter_for().task(method, rows) as advance:
-        scored = score_rows(
+        scored = score_file(
             chosen,
             source,
             out,
@@ -119,6 +107,8 @@ def score(
             progress=advance,
             made_by=prepared.made_by,
             details=details,
+            raw=raw,
+            returned=["caption", method, f"{method}_reason"],
         )
     valued = scored[method].drop_nulls().len()
     counted = f"{valued:,} of {scored.height:,} rows have a value of {method} ({chosen.unit})"

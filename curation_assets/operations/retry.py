@@ -19,7 +19,7 @@ from curation_assets.flow.freshness import is_up_to_date
 from curation_assets.flow.table import Table
 from curation_assets.scoring.batches import BrokenEngineError
 from curation_assets.scoring.upstream import UPSTREAM
-from curation_assets.sources.download.retry import request_retry
+from curation_assets.sources.download.download import request_retry
 from curation_assets.sources.shards import DOWNLOADS_FOLDER
 from curation_assets.stores.atomic import remove_path
 from curation_assets.stores.content_hash import frame_sha256

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import polars as pl
@@ -19,17 +20,10 @@ from curation_assets.sources.text_columns import texts_of
 from curation_assets.stores.atomic import check_new, remove_path, replacing, writing_new
 from curation_assets.stores.caption_text import caption_texts, is_encodable
 from curation_assets.stores.content_hash import config_sha256, frame_sha256
-from curation_assets.stores.damaged_tables import ROW_REASON, read_sound_rows
-from curation_assets.stores.file_hash import FileState, file_sha256
+from curation_assets.stores.damaged_tables import ROW_REASON, read_sound_rows, schema_of, sound_parts
+from curation_assets.stores.file_hash import FileState
 from curation_assets.stores.images import ImageRejected, decode_image, printable, tar_index
-from curation_assets.stores.parquet import (
-    PART_ROWS,
-    parquet_parts,
-    parquet_rows,
-    parquet_schema,
-    read_parquet,
-    scan_parquet,
-)
+from curation_assets.stores.parquet import parquet_rows, scan_parquet
 from curation_assets.stores.saved_rows import DEFAULT_SECONDS, SavedRows
 from curation_assets.stores.tar_samples import find_tars, members_by_key, text_of
 from curation_assets.stores.text_format import table_suffix
@@ -46,21 +40,23 @@ def score_file(
     *,
     batch_size: int = DEFAULT_BATCH,
     progress: Progress | None = None,
-    made_by: Mapping[str, Any] | None = None,
+    made_by: Mapping[str, Any] = MappingProxyType({}),
     save_every_seconds: float = DEFAULT_SECONDS,
     details: bool = False,
     raw: bool = False,
+    returned: Sequence[str] | None = None,
 ) -> pl.DataFrame:
-    """Score a file and write it again with two more columns: `<method>` and `<method>_reason`. Returns the table.
+    """Score a file and write it again with two more columns: `<method>` and `<method>_reason`. Returns the table, or
+    its columns `returned`.
 
     Input: .txt (one caption per line), .tsv (no quoting), .csv or .parquet with a column caption and, for methods
     that look at images, a column image (paths, relative to the file's folder); or a webdataset .tar, or a folder of
     tars. Sizes (original_width, original_height) that a method needs are columns, or from a tar's .json, or
     those of the images as they are. Output by suffix: .parquet, .csv, .tsv, .jsonl. Rows keep their order and number,
-    columns their names; lists are JSON in .csv and .tsv.
+    columns their names; lists are JSON in .csv and .tsv. From Parquet to Parquet a part of the rows is in memory.
     `details`: the method's further columns too, as `<method>_<detail>`: which rule dropped a sample, the best caption.
-    `made_by`: what decides the values beside file and method (models, settings; JSON-able). With it, finished rows are
-    saved every `save_every_seconds` beside `out` (`unfinished_folder`), and a call with the same goes on from there.
+    `made_by`: what decides the values beside file and method (models, settings; JSON-able). Finished rows are saved
+    every `save_every_seconds` in `unfinished_folder(out)`, and a call with the same goes on from there.
     `raw`: cells of .csv and .tsv that a spreadsheet takes for formulas stay as they are (`stores/text_tables.py`).
     Raises ValueError for an unknown suffix, a missing column, a column that already has the method's name, or an `out`
     that exists: it is never overwritten.
@@ -69,87 +65,62 @@ def score_file(
     if out.suffix not in OUT_SUFFIXES:
         raise ValueError(f"output must end in one of {', '.join(OUT_SUFFIXES)}, got {out.name!r}")
     check_new(out)
-    table = read_captions(input_path)
-    new = _new_columns(method, table.columns, input_path, details=details)
     load_image = partial(load_row_image, input_path)
-    samples = samples_to_score(method, table, input_path, load_image)
-    saved = None
-    if made_by is not None:
+    folder, written = unfinished_folder(out), list[Path]()
+    for table in _parts(input_path):
+        new = _new_columns(method, table.columns, input_path, details=details)
+        samples = samples_to_score(method, table, input_path, load_image)
         images = _image_stamps(input_path, samples) if "image" in method.columns else []
-        made_from = [frame_sha256(samples), images, method.name, method.version, dict(made_by)]
-        saved = SavedRows(unfinished_folder(out) / config_sha256({"made_from": made_from})[:32], save_every_seconds)
-    scored = score_samples(
-        method,
-        samples,
-        roles,
-        load_image=load_image,
-        batch_size=batch_size,
-        progress=progress,
-        saved=saved,
-    )
-    result = table.drop(ROW_REASON, strict=False).with_columns(scored[name].alias(col) for name, col in new.items())
-    with writing_new(out) as temporary:
-        _write(result, temporary, out.suffix, raw=raw)
-    if saved is not None:
-        remove_path(unfinished_folder(out))
-    return result
-
-
-def rows_in_parts(method: Method, source: Path, out: Path) -> int | None:
-    """Rows of a file that `score_in_parts` takes: more than PART_ROWS, Parquet in and out, and no image is read.
-    None for any other.
-    """
-    read = {"image", *DERIVED_COLUMNS, *NUMBER_COLUMNS} & set(method.columns)
-    if read or Path(source).suffix != ".parquet" or Path(out).suffix != ".parquet" or not Path(source).is_file():
-        return None
-    rows = parquet_rows(source)
-    return rows if rows > PART_ROWS else None
-
-
-def score_in_parts(
-    method: Method,
-    source: Path,
-    out: Path,
-    roles: Mapping[str, Any],
-    *,
-    made_by: Mapping[str, Any],
-    batch_size: int = DEFAULT_BATCH,
-    progress: Progress | None = None,
-    details: bool = False,
-) -> pl.DataFrame:
-    """What `score_file` writes, with PART_ROWS rows in memory at once, however large the file (`rows_in_parts`).
-
-    Returns the columns caption, `<method>` and `<method>_reason` of all rows.
-
-    Finished parts wait in `unfinished_folder(out)`, and a stopped call's next one goes on from there; `out` appears
-    when all are done. Raises as `score_file`.
-    """
-    check_new(out)
-    names = list(parquet_schema(source))
-    if "caption" not in names:
-        raise ValueError(f"{source}: expected a column 'caption', got {names}; rename yours")
-    new = _new_columns(method, names, source, details=details)
-    made_from = [file_sha256(source), method.name, method.version, details, PART_ROWS, dict(made_by)]
-    folder = unfinished_folder(out) / config_sha256({"made_from": made_from})[:32]
-    parts = []
-    for number, rows in enumerate(parquet_parts(source)):
-        part = folder / f"scored-{number:06d}.parquet"
-        parts.append(part)
-        if part.is_file():
+        made_from = [frame_sha256(samples), images, method.name, method.version, details, dict(made_by)]
+        saved = SavedRows(folder / config_sha256({"made_from": made_from})[:32], save_every_seconds)
+        written.append(folder / f"{len(written):06d}-{saved.folder.name}.parquet")
+        if written[-1].is_file():
             if progress is not None:
-                progress(parquet_rows(part))
+                progress(table.height)
             continue
-        table = rows.collect()
-        saved = SavedRows(folder / f"rows-{number:06d}")
-        samples = samples_to_score(method, table, source)
-        scored = score_samples(method, samples, roles, batch_size=batch_size, progress=progress, saved=saved)
-        with replacing(part) as temporary:
-            table.with_columns(scored[name].alias(column) for name, column in new.items()).write_parquet(temporary)
+        scored = score_samples(
+            method,
+            samples,
+            roles,
+            load_image=load_image,
+            batch_size=batch_size,
+            progress=progress,
+            saved=saved,
+        )
+        result = table.drop(ROW_REASON, strict=False).with_columns(scored[name].alias(col) for name, col in new.items())
+        with replacing(written[-1]) as temporary:
+            result.write_parquet(temporary)
         remove_path(saved.folder)
+    whole = scan_parquet(written)
     with writing_new(out) as temporary:
-        scan_parquet(parts).sink_parquet(temporary)
-    remove_path(unfinished_folder(out))
-    return read_parquet(out, columns=["caption", new["value"], new["reason"]])
+        _write(whole, temporary, out.suffix, raw=raw)
+    kept = (whole if returned is None else whole.select(returned)).collect()
+    remove_path(folder)
+    return kept
+
+
+def _parts(path: Path) -> Iterator[pl.DataFrame]:
+    """A captions file: of Parquet some rows at a time, of others all. Raises as `read_captions`."""
+    if table_suffix(path) != ".parquet":
+        yield read_captions(path)
+        return
+    columns_and_rows(path)
+    yield from sound_parts(path)
+
+
+def columns_and_rows(path: Path) -> tuple[list[str], int]:
+    """Names of the columns of a captions file, and how many rows it has. Raises as `read_captions`."""
+    if table_suffix(path) == ".parquet" and path.is_file():
+        names = list(schema_of(path))
+        _check_caption(path, names)
+        return names, parquet_rows(path)
+    table = read_captions(path)
+    return table.columns, table.height
+
+
+def _check_caption(path: Path, names: Sequence[str]) -> None:
+    if "caption" not in names:
+        raise ValueError(f"{path}: expected a column 'caption', got {list(names)}; rename yours")
 
 
 def _new_columns(method: Method, names: Sequence[str], source: Path, *, details: bool) -> dict[str, str]:
@@ -264,9 +235,7 @@ def read_captions(path: Path) -> pl.DataFrame:
         is_sound = pl.col(ROW_REASON).is_null()
         cells = pl.exclude(ROW_REASON)
         table = unescaped(table).with_columns(pl.when(is_sound).then(cells.fill_null("")).otherwise(cells))
-    if "caption" not in table.columns:
-        names = table.drop(ROW_REASON).columns
-        raise ValueError(f"{path}: expected a column 'caption', got {names}; rename yours")
+    _check_caption(path, table.drop(ROW_REASON).columns)
     return table
 
 
@@ -347,10 +316,10 @@ def load_row_image(input_path: Path, row: Mapping[str, Any]) -> Image.Image:
     return decode_image(path.read_bytes())
 
 
-def _write(table: pl.DataFrame, path: Path, suffix: str, *, raw: bool) -> None:
+def _write(table: pl.LazyFrame, path: Path, suffix: str, *, raw: bool) -> None:
     if suffix == ".parquet":
-        table.write_parquet(path)
+        table.sink_parquet(path)
     elif suffix == ".jsonl":
-        table.write_ndjson(path)
+        table.sink_ndjson(path)
     else:
-        write_text_table(table, path, raw=raw, suffix=suffix)
+        write_text_table(table.collect(), path, raw=raw, suffix=suffix)

@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
 import polars as pl
@@ -11,7 +10,6 @@ import polars as pl
 from curation_assets.core.settings import Settings
 from curation_assets.sources.declaration import Pool
 from curation_assets.sources.download.download import DOWNLOADS_SCHEMA, download_shard
-from curation_assets.sources.download.retry import download_with_retries
 from curation_assets.sources.options import SourceOptions
 from curation_assets.sources.text_columns import SIZES
 from curation_assets.stores.denylist import TAKEDOWN, Denylist
@@ -140,8 +138,9 @@ def _fetch(
             "robots_folder": settings.home / ROBOTS_FOLDER,
             **served,
         }
-        fetch = partial(download_shard, shard_key=shard, denylist=denylist, is_stopped=is_stopped, **arguments)
-        fetched = download_with_retries(requested, folder, shard, fetch, advance)
+        fetched = download_shard(
+            requested, folder, shard, denylist=denylist, advance=advance, is_stopped=is_stopped, **arguments
+        )
     if "local" not in served:
         return fetched
     copies = fetched.select((f"{DOWNLOADS_FOLDER}/{shard}/" + pl.col("tar")).alias("tar"), "member")

@@ -19,14 +19,13 @@ import polars as pl
 from curation_assets.core.seal import read_sealed_json, sealed_json
 from curation_assets.core.settings import shard_key
 from curation_assets.numeric.identity import SAMPLE_ID, sample_id_of
-from curation_assets.stores.atomic import make_folder, move_into_place, remove_path, remove_stale
+from curation_assets.stores.atomic import move_into_place, remove_path, replacing
 from curation_assets.stores.content_hash import config_sha256, frame_sha256
 from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.file_hash import FileState
 from curation_assets.stores.parquet import UNREADABLE, parquet_schema, path_sql, read_parquet, table_sql
 from curation_assets.stores.pool_queries import bounded
 from curation_assets.stores.samples import are_usable, without_denied
-from curation_assets.stores.temporary import temporary_path
 
 SPLIT_FILE = "split.json"
 Rows = Iterable[pl.DataFrame]  # of a source, part by part in its order: url, caption, uid, and what else was read
@@ -148,47 +147,33 @@ def split_once(
         split = _known_split(known.parent)
         if split is not None and split.stamps == _stamps_of(folder, split.stamps):
             return split
-    with _draft(home) as draft:
+    with replacing(home / "split", move=lambda draft, _: _publish(draft, made)) as draft:
+        draft.mkdir()
         content = _write_parts(draft, pool, reading.rows(), shard_size, denylist)
         stamps = _stamps_of(folder, reading.named)
         named = [config_sha256(dict(stamps))[:8]] if stamps else []
         made = home / "-".join(["split", version, *named])
-        _publish(draft, made, {**content, "facts": reading.counts, "stamps": stamps})
+        content |= {"facts": reading.counts, "stamps": stamps}
+        (draft / SPLIT_FILE).write_text(sealed_json(content), encoding="utf-8")
     return read_split(made)
 
 
-@contextmanager
-def _draft(home: Path) -> Iterator[Path]:
-    """A folder in which a split is written, removed unless it was published; those of writers that ended go, too."""
-    make_folder(home)
-    target = home / "split"
-    remove_stale(target)
-    draft = temporary_path(target)
-    draft.mkdir()
-    try:
-        yield draft
-    finally:
-        remove_path(draft)
-
-
-def _publish(draft: Path, folder: Path, content: Mapping[str, Any]) -> None:
+def _publish(draft: Path, folder: Path) -> None:
     """The draft becomes `folder`, which appears whole; earlier splits of the source go."""
-    (draft / SPLIT_FILE).write_text(sealed_json(content), encoding="utf-8")
     if read_sealed_json(folder / SPLIT_FILE) is None:
         remove_path(folder)  # a damaged one
     try:
         move_into_place(draft, folder)
     except OSError:
-        if not (folder / SPLIT_FILE).is_file():  # no other process made the same split first
+        if not (folder / SPLIT_FILE).is_file():
             raise
+        remove_path(draft)  # another process made the same split first
     for old in folder.parent.glob("split-*"):
         if old != folder:
             remove_path(old)
 
 
-def _write_parts(
-    draft: Path, pool: str, rows: Rows, shard_size: int, denylist: Denylist | None
-) -> dict[str, dict[str, Any]]:
+def _write_parts(draft: Path, pool: str, rows: Rows, shard_size: int, denylist: Denylist | None) -> dict[str, Any]:
     """Write a file per shard, and once the ids of all are there each anew, with which rows repeat an earlier one."""
     height, has_reasons = 0, False
 
@@ -207,7 +192,7 @@ def _write_parts(
             paths.append(draft / f"{shard_key(pool, len(paths))}.parquet")
             part.write_parquet(paths[-1], compression="lz4")
     first = ["sample_id", "source_row", "url", "caption", "is_duplicate", *(["source_reason"] if has_reasons else [])]
-    content: dict[str, dict[str, Any]] = {"rows": {}, "content_sha256": {}, "files": {}}
+    content: dict[str, Any] = {"rows": {}, "content_sha256": {}, "files": {}}
     with bounded(draft) as connection:
         if paths:
             connection.execute(_REPEATS.format(source=table_sql(f"[{', '.join(map(path_sql, paths))}]")))

@@ -24,9 +24,8 @@ from curation_assets.operations import retry
 from curation_assets.operations.retry import failed_rows, is_meant, reason_patterns, recompute_rows
 from curation_assets.scoring.batches import BrokenEngineError
 from curation_assets.sources.declaration import add_pool
-from curation_assets.sources.download import retry as download_retry
-from curation_assets.sources.download.download import DownloadSettings, download_shard
-from curation_assets.sources.download.retry import download_with_retries, request_retry
+from curation_assets.sources.download import download
+from curation_assets.sources.download.download import DownloadSettings, download_shard, request_retry
 from curation_assets.stores import atomic
 from curation_assets.stores.images import TarIndex
 from curation_assets.stores.shard_store import ShardStore
@@ -104,14 +103,14 @@ def images(folder: Path) -> dict[str, bytes]:
 def test_only_failed_rows_are_fetched_again_and_all_other_images_stay(tmp_path: Path, server: Server) -> None:
     fetch = partial(download_shard, shard_key=SHARD, settings=server.download)
     rows, folder = urls(), tmp_path / SHARD
-    first = download_with_retries(rows, tmp_path, SHARD, fetch)
+    first = fetch(rows, tmp_path)
     assert (
         first["reason"].to_list() == [None, "download_http_503", "download_http_404", None] + ["download_http_500"] * 2
     )
     before = images(folder)
     server.requests.clear()
     request_retry(tmp_path, SHARD, rows["sample_id"][[0, 1, 4, 5]].to_list())  # 0 did not fail: it stays
-    second = download_with_retries(rows, tmp_path, SHARD, fetch)
+    second = fetch(rows, tmp_path)
     assert {path: n for path, n in server.requests.items() if path.endswith(".jpg")} == {
         "/1.jpg": 1, "/4.jpg": 1, "/5.jpg": 1,
     }  # fmt: skip
@@ -131,12 +130,12 @@ def test_only_failed_rows_are_fetched_again_and_all_other_images_stay(tmp_path: 
     assert fresh.drop("message", "fetched_at").equals(second.drop("message", "fetched_at"))
     # what was requested is done: the next call fetches nothing
     server.requests.clear()
-    assert download_with_retries(rows, tmp_path, SHARD, fetch).equals(second)
+    assert fetch(rows, tmp_path).equals(second)
     assert not server.requests
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("killed_at", ["first rename", "second rename", "merging", "fetching"])
+@pytest.mark.parametrize("killed_at", ["first rename", "second rename", "written", "fetching"])
 def test_a_retry_that_is_killed_loses_no_image(
     tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch, killed_at: str
 ) -> None:
@@ -145,7 +144,7 @@ def test_a_retry_that_is_killed_loses_no_image(
 
     fetch = partial(download_shard, shard_key=SHARD, settings=server.download)
     rows, folder = urls(), tmp_path / SHARD
-    download_with_retries(rows, tmp_path, SHARD, fetch)
+    fetch(rows, tmp_path)
     before = images(folder)
     request_retry(tmp_path, SHARD, rows["sample_id"].to_list())
     with monkeypatch.context() as patched:
@@ -159,16 +158,15 @@ def test_a_retry_that_is_killed_loses_no_image(
                 rename(source, target)
 
             patched.setattr(
-                download_retry, "swap_folder", lambda draft, final: [atomic.os.replace(draft, atomic._swapping(final)),
+                download, "swap_folder", lambda draft, final: [atomic.os.replace(draft, atomic._swapping(final)),
                 patched.setattr(atomic.os, "replace", killed), atomic.finish_swap(final)],
             )  # fmt: skip
         else:
-            patched.setattr(
-                download_retry, "_merge" if killed_at == "merging" else "temporary_path", _raise(KilledError)
-            )
+            step = "write_receipt" if killed_at == "written" else "fetch_shard"
+            patched.setattr(download, step, _raise(KilledError))
         with pytest.raises(KilledError):
-            download_with_retries(rows, tmp_path, SHARD, fetch)
-    after = download_with_retries(rows, tmp_path, SHARD, fetch)
+            fetch(rows, tmp_path)
+    after = fetch(rows, tmp_path)
     assert after["status"].to_list()[:2] == ["kept", "kept"]
     kept = images(folder)
     assert {name: kept[name] for name in before} == before
@@ -177,7 +175,7 @@ def test_a_retry_that_is_killed_loses_no_image(
 
 
 def _raise(error: type[BaseException]) -> Any:
-    def raising(*arguments: Any) -> None:
+    def raising(*arguments: Any, **named: Any) -> None:
         raise error
 
     return raising

@@ -9,8 +9,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from curation_assets.methods import get_method
-from curation_assets.scoring import files
-from curation_assets.scoring.files import rows_in_parts, score_file, score_in_parts, unfinished_folder
+from curation_assets.scoring.files import columns_and_rows, score_file, unfinished_folder
 from curation_assets.stores import parquet
 
 ICC = get_method("icc")
@@ -36,8 +35,7 @@ class Lengths:
 @pytest.fixture
 def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """23 rows, a part of 5; one caption is blank, one is null."""
-    for module in (files, parquet):
-        monkeypatch.setattr(module, "PART_ROWS", 5)
+    monkeypatch.setattr(parquet, "PART_ROWS", 5)
     captions = [*("x" * number for number in range(1, 22)), " ", None]
     table = pl.DataFrame({"caption": captions, "url": [f"u{number}" for number in range(23)], "other": range(23)})
     table.write_parquet(tmp_path / "in.parquet", row_group_size=4)
@@ -45,13 +43,14 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("details", [False, True])
-def test_parts_give_the_same_table(source: Path, details: bool) -> None:
+def test_parts_give_the_same_table(source: Path, details: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     out = source.with_name("parts.parquet")
-    assert rows_in_parts(ICC, source, out) == 23
+    assert columns_and_rows(source) == (["caption", "url", "other"], 23)
     done: list[int] = []
-    score_in_parts(
+    score_file(
         ICC, source, out, {"student": Lengths(), **OTHER_ROLES}, made_by={}, progress=done.append, details=details
     )
+    monkeypatch.setattr(parquet, "PART_ROWS", 1000)
     whole = score_file(
         ICC, source, source.with_name("whole.parquet"), {"student": Lengths(), **OTHER_ROLES}, details=details
     )
@@ -67,10 +66,10 @@ def test_a_stopped_call_goes_on_after_the_finished_rows(source: Path) -> None:
     out = source.with_name("out.parquet")
     first, second = Lengths(stop_at=8), Lengths()
     with pytest.raises(KeyboardInterrupt):
-        score_in_parts(ICC, source, out, {"student": first, **OTHER_ROLES}, made_by={"model": "a"}, batch_size=2)
+        score_file(ICC, source, out, {"student": first, **OTHER_ROLES}, made_by={"model": "a"}, batch_size=2)
     assert not out.exists()
     assert len(first.seen) == 12
-    score_in_parts(ICC, source, out, {"student": second, **OTHER_ROLES}, made_by={"model": "a"}, batch_size=2)
+    score_file(ICC, source, out, {"student": second, **OTHER_ROLES}, made_by={"model": "a"}, batch_size=2)
     assert first.seen + second.seen == ["x" * number for number in range(1, 22)]
     assert pl.read_parquet(out)["icc"].drop_nulls().to_list() == list(range(1, 22))
 
@@ -78,23 +77,19 @@ def test_a_stopped_call_goes_on_after_the_finished_rows(source: Path) -> None:
 def test_other_models_begin_anew(source: Path) -> None:
     out = source.with_name("out.parquet")
     with pytest.raises(KeyboardInterrupt):
-        score_in_parts(
+        score_file(
             ICC, source, out, {"student": Lengths(stop_at=4), **OTHER_ROLES}, made_by={"model": "a"}, batch_size=2
         )
     again = Lengths()
-    score_in_parts(ICC, source, out, {"student": again, **OTHER_ROLES}, made_by={"model": "b"}, batch_size=2)
+    score_file(ICC, source, out, {"student": again, **OTHER_ROLES}, made_by={"model": "b"}, batch_size=2)
     assert len(again.seen) == 21
     assert not unfinished_folder(out).exists()
 
 
-def test_what_is_not_scored_in_parts(source: Path, tmp_path: Path) -> None:
-    assert rows_in_parts(ICC, source, tmp_path / "out.csv") is None
-    assert rows_in_parts(get_method("clip_score"), source, tmp_path / "out.parquet") is None
-    pl.read_parquet(source).head(5).write_parquet(tmp_path / "small.parquet")
-    assert rows_in_parts(ICC, tmp_path / "small.parquet", tmp_path / "out.parquet") is None
+def test_a_file_without_captions_or_with_scores_is_refused(source: Path, tmp_path: Path) -> None:
     pl.read_parquet(source).rename({"caption": "icc"}).write_parquet(tmp_path / "named.parquet")
     with pytest.raises(ValueError, match=r"expected a column 'caption', got \['icc', 'url', 'other'\]"):
-        score_in_parts(ICC, tmp_path / "named.parquet", tmp_path / "out.parquet", {}, made_by={})
+        score_file(ICC, tmp_path / "named.parquet", tmp_path / "out.parquet", {})
     pl.read_parquet(source).with_columns(icc=1).write_parquet(tmp_path / "scored.parquet")
     with pytest.raises(ValueError, match=r"already has the columns \['icc'\]"):
-        score_in_parts(ICC, tmp_path / "scored.parquet", tmp_path / "out.parquet", {}, made_by={})
+        score_file(ICC, tmp_path / "scored.parquet", tmp_path / "out.parquet", {})

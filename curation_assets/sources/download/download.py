@@ -34,22 +34,19 @@ from curation_assets.sources.local_images import LocalImages, images_digest
 from curation_assets.stores.atomic import (
     fetch_folder,
     finish_swap,
-    make_folder,
-    move_into_place,
     remove_path,
-    remove_stale,
     replacing,
+    swap_folder,
     write_text_atomically,
 )
 from curation_assets.stores.content_hash import config_sha256, frame_sha256
 from curation_assets.stores.denylist import TAKEDOWN, Denylist
-from curation_assets.stores.documents import save_document, save_json
+from curation_assets.stores.documents import read_document, save_document, save_json
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.images import MIB, ImageLimits, tar_index
 from curation_assets.stores.parquet import read_parquet
 from curation_assets.stores.provenance import FETCHED
 from curation_assets.stores.tar_writing import rewrite_tar
-from curation_assets.stores.temporary import temporary_path
 from curation_assets.stores.url_safety import UrlRefused, vet_url
 
 REPAIR = "`curate verify --repair` fetches the shard again"
@@ -198,7 +195,8 @@ def download_shard(
 
     `urls`: one row per sample with sample_id, source_row, url (null: fails with no_url), caption; at most 10,000 rows.
     Returns one row per input row, in input order (columns DOWNLOADS_SCHEMA). Refused URLs never reach the network.
-    A complete earlier download of the same rows with the same settings is reused; an incomplete one is begun anew.
+    A complete earlier download of the same rows with the same settings is reused; an incomplete one is begun anew. Of a
+    complete one, failed rows of `request_retry` are fetched again: every other image stays, byte for byte.
     `advance` is called with the number of rows done since its last call, `note` with lines on what is waited for.
     What the `denylist` knows is not requested, and an image that turns out to be on it is not kept: both are dropped
     (takedown). `robots_folder` keeps the servers' robots.txt for a day. `local`: the images lie in the pool's source;
@@ -214,18 +212,21 @@ def download_shard(
     rows = request_rows(urls)
     number = shard_number(shard_key)
     name = f"{number:0{SHARD_DIGITS}d}"
-    final = out_dir / shard_key
+    final, retry = out_dir / shard_key, _retry_file(out_dir, shard_key)
     on_rows = advance or (lambda done: None)
+    finish_swap(final)
     fetch_folder(final)
     request_hash = _request_hash(rows, settings, allow_hosts, None if local is None else local.digest)
-    if _is_complete(final, name, request_hash):
+    listed = read_document(retry, list, advice="remove the file, and run `curate retry` again") or []
+    is_complete, again = _is_complete(final, name, request_hash), set[str]()
+    if is_complete and listed:
+        failed = _outcome(rows, final, name).filter(pl.col("sample_id").is_in(listed), status="failed")
+        again = set(failed["sample_id"])
+    if is_complete and not again:
         on_rows(rows.height)
     else:
-        make_folder(final.parent)
-        remove_stale(final)
-        draft = temporary_path(final)
-        draft.mkdir()
-        try:
+        with replacing(final, move=swap_folder) as draft:
+            draft.mkdir()
             refused = {} if local else _refusals(rows, (*allow_hosts, *settings.connect_to))
             if denylist:
                 refused |= dict.fromkeys(rows.filter(denylist.denied(rows))["sample_id"], TAKEDOWN)
@@ -245,17 +246,24 @@ def download_shard(
                         image_size_px=settings.image_size_px,
                         encode_quality=settings.encode_quality,
                         limits=settings.limits,
+                        before=final / name if is_complete else None,
+                        again=again,
                     )
                 if denylist:
                     refused |= dict.fromkeys(_drop_denied_images(draft, name, denylist), TAKEDOWN)
             save_json(draft / "refused.json", refused)
             write_receipt(draft, request_hash)
-            remove_path(final)
-            move_into_place(draft, final)
-        except BaseException:
-            remove_path(draft)
-            raise
+    remove_path(retry)
     return _outcome(rows, final, name)
+
+
+def request_retry(out_dir: Path, shard_key: str, sample_ids: Collection[str]) -> None:
+    """Ask the next `download_shard` of a shard to fetch these rows again, those of them that failed."""
+    save_document(_retry_file(out_dir, shard_key), sorted(sample_ids))
+
+
+def _retry_file(out_dir: Path, shard_key: str) -> Path:
+    return out_dir / f".{shard_key}.retry.json"
 
 
 def request_rows(urls: pl.DataFrame) -> pl.DataFrame:
@@ -351,7 +359,7 @@ def purge_samples(folder: Path, name: str, sample_ids: Collection[str]) -> None:
     is_purged = pl.col("uid").is_in(list(sample_ids))
     purged = set(rows.filter(is_purged)["key"])
     if purged:
-        remove_path(folder / f"{name}_stats.json")  # its counts are not those of the tar from here on
+        remove_path(folder / f"{name}_stats.json")  # of a version before; its messages may quote a URL
         rewrite_tar(folder / f"{name}.tar", drop=lambda member, _: member.partition(".")[0] in purged)
         with replacing(table) as temporary:
             rows.filter(~is_purged).write_parquet(temporary)
@@ -489,7 +497,7 @@ def image_fetcher(
 
 
 def _outcome(rows: pl.DataFrame, folder: Path, name: str) -> pl.DataFrame:
-    """One row per input row. The tar is believed, img2dataset's table explains, its `_stats.json` is not read."""
+    """One row per input row. The tar is believed, img2dataset's table explains."""
     refused = read_refused(folder)
     results: dict[str, dict[str, Any]] = {}
     members: dict[str, str] = {}  # key → member

@@ -1,4 +1,4 @@
-"""The images of a shard's rows, fetched side by side into img2dataset's layout: a tar, a table and counts beside it."""
+"""The images of a shard's rows, fetched side by side into img2dataset's layout: a tar and a table beside it."""
 
 import hashlib
 import json
@@ -6,8 +6,7 @@ import queue
 import tarfile
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from itertools import islice
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
@@ -16,8 +15,8 @@ from typing import Any
 import polars as pl
 
 from curation_assets.sources.download.image_fetch import Found
-from curation_assets.stores.atomic import write_text_atomically
 from curation_assets.stores.images import ImageLimits
+from curation_assets.stores.parquet import read_parquet
 from curation_assets.stores.provenance import FETCHED
 from curation_assets.stores.rights_signals import signal_rows
 from curation_assets.stores.tar_writing import add_member
@@ -57,25 +56,34 @@ def fetch_shard(
     image_size_px: int,
     encode_quality: int,
     limits: ImageLimits,
+    before: Path | None = None,
+    again: Collection[str] = (),
 ) -> None:
-    """Write `base`.tar, `base`.parquet and `base`_stats.json of rows with url, caption and sample_id.
+    """Write `base`.tar and `base`.parquet of rows with url, caption and sample_id.
 
     `base`: the shard's number as the name. `fetch` gives the bytes of a URL and what else it learns, or raises an
-    exception, whose words are the row's error. Raises DownloadStoppedError soon after `is_stopped` is set.
+    exception, whose words are the row's error. `before`: base of an earlier download of these rows, of which all stays
+    as it is but the rows `again`. Raises DownloadStoppedError soon after `is_stopped` is set.
     """
     from curation_assets.sources.download.resizing import guarded_resizer  # loads OpenCV
 
-    began, statuses, messages = time.time(), Counter[str](), Counter[str]()
-    given = _in_turns(rows).select("url", pl.col("caption").fill_null(""), pl.col("sample_id").alias("uid"))
     resized = guarded_resizer(image_size_px, encode_quality, limits)
-    content = given.rows(named=True)
+    old = None if before is None else read_parquet(before.with_name(f"{before.name}.parquet"))
     done: list[dict[str, Any]] = []
     found: list[Found] = []  # of each row
-    answers = _answers(given["url"].to_list(), fetch, min(threads, given.height), is_stopped)
     with tarfile.open(base.with_name(f"{base.name}.tar"), "w") as tar:
+        known: dict[str, str] = {}  # uid → key
+        if before is not None and old is not None:
+            known, old = dict(old.select("uid", "key").iter_rows()), old.filter(~pl.col("uid").is_in(list(again)))
+            _copy_members(before.with_name(f"{before.name}.tar"), tar, set(old["key"]))
+            rows = rows.filter(pl.col("sample_id").is_in(list(again)))
+        given = _in_turns(rows).select("url", pl.col("caption").fill_null(""), pl.col("sample_id").alias("uid"))
+        content, taken = given.rows(named=True), set(known.values())
+        free = (key for number in range(MAX_ROWS) if (key := f"{base.name}{number:0{ROW_DIGITS}d}") not in taken)
+        keys = [known.get(uid) or next(free) for uid in given["uid"]]
+        answers = _answers(given["url"].to_list(), fetch, min(threads, given.height), is_stopped)
         for place, data, message, learnt in answers:
-            row: dict[str, Any] = {**content[place], **dict.fromkeys(RESULT_SCHEMA)}
-            row["key"] = f"{base.name}{place:0{ROW_DIGITS}d}"
+            row: dict[str, Any] = {**content[place], **dict.fromkeys(RESULT_SCHEMA), "key": keys[place]}
             image, status = None, "failed_to_download"
             if data is not None:
                 image, *sizes, message = resized(data)
@@ -89,8 +97,6 @@ def fetch_shard(
                 members = {"jpg": image, "json": json.dumps(row, indent=4).encode(), "txt": row["caption"].encode()}
                 for suffix, member in members.items():
                     add_member(tar, f"{row['key']}.{suffix}", member, mtime=int(time.time()), mode=0o444)
-            statuses[status] += 1
-            messages[message or status] += 1
             done.append(row)
             found.append(learnt)
             on_rows(1)
@@ -101,8 +107,16 @@ def fetch_shard(
         "rights_signals": [signal_rows(one.signals, one.checked_at) for one in found],
     }
     table = table.with_columns(pl.Series(name, cells[name], kind) for name, kind in FETCHED.items())
+    table = table if old is None else pl.concat([old, table], how="diagonal_relaxed").sort("key")
     table.write_parquet(base.with_name(f"{base.name}.parquet"))
-    _write_counts(base, statuses, messages, began)
+
+
+def _copy_members(source: Path, target: tarfile.TarFile, keys: Collection[str]) -> None:
+    """Members of these keys, byte for byte."""
+    with tarfile.open(source) as tar:
+        for member in tar:
+            if member.name.partition(".")[0] in keys:
+                target.addfile(member, tar.extractfile(member))
 
 
 def _in_turns(rows: pl.DataFrame) -> pl.DataFrame:
@@ -145,19 +159,3 @@ def _next_of(arrived: queue.SimpleQueue[Any], is_stopped: threading.Event) -> An
         except queue.Empty:
             continue
     raise DownloadStoppedError("the run was stopped")
-
-
-def _write_counts(base: Path, statuses: Counter[str], messages: Counter[str], began: float) -> None:
-    """As img2dataset writes them; a claim that nothing here reads."""
-    ended = time.time()
-    stats = {
-        "count": statuses.total(),
-        "successes": statuses["success"],
-        "failed_to_download": statuses["failed_to_download"],
-        "failed_to_resize": statuses["failed_to_resize"],
-        "duration": ended - began,
-        "start_time": began,
-        "end_time": ended,
-        "status_dict": dict(messages),
-    }
-    write_text_atomically(base.with_name(f"{base.name}_stats.json"), json.dumps(stats, indent=4))
