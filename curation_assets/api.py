@@ -37,7 +37,6 @@ from curation_assets.scoring import files, prepared
 from curation_assets.scoring.prepared import ImageInput
 from curation_assets.sources import declaration
 from curation_assets.sources.download.download import DownloadSettings
-from curation_assets.stores.objects import open_home
 from curation_assets.stores.releases import find_release
 from curation_assets.stores.shard_store import MissingTableError
 
@@ -313,7 +312,7 @@ def dataset(
     from curation_assets.outputs.loading.dataset import Reading, SubsetSamples, SubsetStream  # torch takes seconds
 
     settings = load_settings(home)
-    open_home(settings.home)
+    declared = declaration.list_pools(settings)
     is_first = os.environ.get("RANK", "0") == "0"  # tars' headers are read the first time: one rank shows it
     progress = reporter_for() if is_first else Silent()
     kind, _, name = subset.partition(":")
@@ -321,7 +320,7 @@ def dataset(
     if release is not None:
         located = subset_of_release(PoolContext.open(settings, release.pool, progress=progress), release)
     else:
-        pools = declaration.list_pools(settings) if pool is None else [pool]
+        pools = declared if pool is None else [pool]
         if len(pools) != 1:
             raise ValueError(f"give pool: {', '.join(pools) or 'none is declared'}")
         located = find_subset(PoolContext.open(settings, pools[0], progress=progress), subset)
@@ -357,7 +356,6 @@ def add_pool(
     Raises ValueError for a source that is neither, a wrong setting, or a name that is declared differently.
     """
     settings = load_settings(home, profile)
-    open_home(settings.home)
     declaration.add_pool(
         settings,
         name,
@@ -381,5 +379,4 @@ def open_pool(name: str, *, home: Path | str | None = None, profile: str | None 
 def list_pools(*, home: Path | str | None = None) -> list[str]:
     """Names of the pools declared under `home`, sorted."""
     settings = load_settings(home)
-    open_home(settings.home)
     return declaration.list_pools(settings)

@@ -3,7 +3,7 @@
 import shlex
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict
 from typing import Annotated
 
@@ -40,7 +40,7 @@ from curation_assets.flow.frozen import frozen_notes
 from curation_assets.flow.graph import tables_of, with_upstream
 from curation_assets.flow.mixtures import HAD, STATED, shares_of
 from curation_assets.flow.parallel import roles_of, warm_up
-from curation_assets.flow.table import Phase, Table, TableReport
+from curation_assets.flow.table import Phase, Table, TableReport, Tables
 from curation_assets.flow.worth import domain_in_words
 from curation_assets.operations.pieces import cautions_of, check_pieces, pieces_of
 from curation_assets.operations.removed_shards import missing_shards
@@ -204,7 +204,7 @@ class TableLines:
     stage are finished first. Their lines wait for the `expected` tables of earlier stages; what still waits at the end,
     as where a run fails, is shown then."""
 
-    def __init__(self, declared: Mapping[str, Table], expected: Iterable[str]) -> None:
+    def __init__(self, declared: Tables, expected: Iterable[str]) -> None:
         self._declared = declared
         self._missing = set(expected)
         self._held: list[TableReport] = []
@@ -235,9 +235,7 @@ class TableLines:
             show(f"  {table.title:<{self._width}} {report.row_count:>8,} {unit:<5} {time_of:>10}")
 
 
-def _computes_models(
-    ctx: PoolContext, declared: Mapping[str, Table], names: Collection[str] | None, phase: Phase | None
-) -> bool:
+def _computes_models(ctx: PoolContext, declared: Tables, names: Collection[str] | None, phase: Phase | None) -> bool:
     """Whether a run is sure to compute a table that runs models: one of which nothing is stored yet."""
     if phase == "pool":
         return False  # workers, if any, are started with its first table
@@ -268,7 +266,7 @@ def _sample_counts(ctx: PoolContext) -> dict[str, int]:
     return dict(ctx.store.scan(SAMPLES).group_by("status").len().collect().iter_rows())
 
 
-def _chosen(ctx: PoolContext, declared: Mapping[str, Table], wanted: list[str], shards: list[str] | None) -> list[str]:
+def _chosen(ctx: PoolContext, declared: Tables, wanted: list[str], shards: list[str] | None) -> list[str]:
     """Names of the tables of --table. With --shards, of a selection those of shards alone, as without --table.
 
     Raises what `select_tables` raises.
@@ -312,7 +310,7 @@ def _check_tables(ctx: PoolContext, names: list[str], shards: list[str] | None) 
             warn(f"{name}, which this needs, {state}. `--table +{names[-1]}` makes all that it reads")
 
 
-def _check_pieces(ctx: PoolContext, declared: Mapping[str, Table], names: list[str] | None) -> None:
+def _check_pieces(ctx: PoolContext, declared: Tables, names: list[str] | None) -> None:
     """Notices of what is fetched, gated, or stood in for. Raises MissingPiecesError before anything is begun."""
     pieces = pieces_of(ctx, declared, names)
     check_pieces(pieces)

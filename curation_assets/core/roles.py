@@ -15,6 +15,8 @@ from PIL import Image
 from curation_assets.numeric.dependency import Token
 from curation_assets.numeric.text_masking import TextBox
 
+Images = Sequence[Image.Image]  # RGB
+
 
 @dataclass(frozen=True)
 class ModelIdentity:
@@ -43,7 +45,7 @@ class Engine(Protocol):
 class ImageTextEncoder(Engine, Protocol):
     """CLIP: images and captions in one space."""
 
-    def embed_images(self, images: Sequence[Image.Image]) -> np.ndarray:
+    def embed_images(self, images: Images) -> np.ndarray:
         """(N,) RGB images → (N, D) float32, unit length."""
         ...
 
@@ -56,7 +58,7 @@ class ImageTextEncoder(Engine, Protocol):
 class PatchEncoder(Protocol):
     """What an image–text encoder may offer besides: how it sees the parts of an image."""
 
-    def embed_patches(self, images: Sequence[Image.Image]) -> np.ndarray:
+    def embed_patches(self, images: Images) -> np.ndarray:
         """(N,) RGB images, at least one → (N, T, D) float32, a state per patch (and class token)."""
         ...
 
@@ -65,7 +67,7 @@ class PatchEncoder(Protocol):
 class Captioner(Engine, Protocol):
     """Image → sampled captions, what SIEVE compares. A caption depends on its own image and seed only."""
 
-    def sample_captions(self, images: Sequence[Image.Image], seeds: Sequence[int], count: int) -> list[list[str]]:
+    def sample_captions(self, images: Images, seeds: Sequence[int], count: int) -> list[list[str]]:
         """Nucleus sampling (SIEVE §3; generation settings from the profile): N lists of `count` captions."""
         ...
 
@@ -184,7 +186,7 @@ class Detection:
 class ObjectDetector(Engine, Protocol):
     """Which objects an image shows."""
 
-    def detect_objects(self, images: Sequence[Image.Image]) -> list[list[Detection]]:
+    def detect_objects(self, images: Images) -> list[list[Detection]]:
         """(N,) RGB images → N lists, best first, above the threshold of the engine's settings."""
         ...
 
@@ -193,7 +195,7 @@ class ObjectDetector(Engine, Protocol):
 class TextSpotter(Engine, Protocol):
     """Text in images, detected and read (OCR)."""
 
-    def spot_text(self, images: Sequence[Image.Image]) -> list[list[TextBox]]:
+    def spot_text(self, images: Images) -> list[list[TextBox]]:
         """(N,) RGB images → N lists of boxes in pixels of the image. A list depends on its own image only."""
         ...
 
@@ -202,7 +204,7 @@ class TextSpotter(Engine, Protocol):
 class PairEncoder(Engine, Protocol):
     """One vector of an image and a caption together: what a reward model reads."""
 
-    def embed_pairs(self, images: Sequence[Image.Image], captions: Sequence[str]) -> np.ndarray:
+    def embed_pairs(self, images: Images, captions: Sequence[str]) -> np.ndarray:
         """(N,) RGB images, (N,) strings → (N, D) float32, not normalised."""
         ...
 
@@ -211,7 +213,7 @@ class PairEncoder(Engine, Protocol):
 class RewardModel(Engine, Protocol):
     """How much people would like this caption for this image, learned from their rankings."""
 
-    def reward_pairs(self, images: Sequence[Image.Image], captions: Sequence[str]) -> np.ndarray:
+    def reward_pairs(self, images: Images, captions: Sequence[str]) -> np.ndarray:
         """(N,), (N,) → (N,) float64, unbounded; comparable within one trained model only."""
         ...
 
@@ -273,7 +275,7 @@ class SentenceBottleneck(Engine, Protocol):
 class SafetyClassifier(Engine, Protocol):
     """Is an image unsafe for work? docs/operator/safety.md describes how to fill the role."""
 
-    def unsafe_probabilities(self, images: Sequence[Image.Image]) -> np.ndarray:
+    def unsafe_probabilities(self, images: Images) -> np.ndarray:
         """(N,) RGB images → (N,) float64 in [0, 1]; 1 is unsafe. A value depends on its own image only."""
         ...
 
@@ -284,7 +286,7 @@ class KindClassifier(Engine, Protocol):
 
     kinds: tuple[str, ...]  # K names, "photo" among them
 
-    def kind_probabilities(self, images: Sequence[Image.Image]) -> np.ndarray:
+    def kind_probabilities(self, images: Images) -> np.ndarray:
         """(N,) RGB images → (N, K) float64 in [0, 1], rows sum to 1. A row depends on its own image only."""
         ...
 
@@ -294,7 +296,7 @@ class AestheticHead(Engine, Protocol):
     """How people would rate the looks of an image, from its CLIP embedding. No head is shipped (formulas.md
     §14.3)."""
 
-    def aesthetic_scores(self, images: Sequence[Image.Image]) -> np.ndarray:
+    def aesthetic_scores(self, images: Images) -> np.ndarray:
         """(N,) RGB images → (N,) float64, nominally 1 to 10, not clipped. A value depends on its own image only."""
         ...
 
@@ -303,7 +305,7 @@ class AestheticHead(Engine, Protocol):
 class QualityJudge(Engine, Protocol):
     """How good a pair is, by a multimodal language model. None is shipped (formulas.md §15.10)."""
 
-    def judge_pairs(self, images: Sequence[Image.Image], captions: Sequence[str]) -> np.ndarray:
+    def judge_pairs(self, images: Images, captions: Sequence[str]) -> np.ndarray:
         """(N,) RGB images, (N,) strings → (N,) float64 on the judge's own scale; NaN where it gave no number."""
         ...
 
@@ -313,7 +315,7 @@ class CopyDescriptor(Engine, Protocol):
     """What an image shows, so that copies of it are near: cropped, filtered, written upon. None is shipped
     (docs/models/sscd.md)."""
 
-    def describe_images(self, images: Sequence[Image.Image]) -> np.ndarray:
+    def describe_images(self, images: Images) -> np.ndarray:
         """(N,) images → (N, D) float32, unit length. A vector depends on its own image only."""
         ...
 

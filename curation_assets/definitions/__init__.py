@@ -12,12 +12,10 @@ from curation_assets.defs.pool import pool_definitions
 from curation_assets.defs.steps import observer_resource
 from curation_assets.flow.graph import sound_and_broken
 from curation_assets.foreign.dagster_runs import send_nothing
-from curation_assets.stores.objects import open_home
 
 
 def build_definitions(settings: Settings) -> dg.Definitions:
     """Definitions of every pool declared under `settings.pools_root`; of one that cannot be loaded, what is wrong."""
-    open_home(settings.home)
     send_nothing()
     write_events_in_batches()  # of the runs of this code location, whoever launches them
     pools, broken = sound_and_broken(settings)

@@ -3,7 +3,6 @@
 import datetime
 import functools
 import warnings
-from collections.abc import Mapping
 from typing import Any
 
 import dagster as dg
@@ -22,7 +21,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.run_table import checks_of
-from curation_assets.flow.table import Table
+from curation_assets.flow.table import Table, Tables
 from curation_assets.sources.declaration import Pool
 from curation_assets.stores.catalog import view_sql
 
@@ -120,7 +119,7 @@ def _asset_of(
     return table_asset
 
 
-def _deps(pool: Pool, table: Table, tables: Mapping[str, Table]) -> list[dg.AssetDep]:
+def _deps(pool: Pool, table: Table, tables: Tables) -> list[dg.AssetDep]:
     of_tables = [_dep(pool, table, tables[name]) for name in table.inputs]
     return [dg.AssetDep(source_key(pool)), *of_tables] if table.name == REGISTERED_SHARDS else of_tables
 

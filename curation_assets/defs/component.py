@@ -19,7 +19,6 @@ from curation_assets.defs.nightly import nightly_of
 from curation_assets.defs.pool import pool_definitions
 from curation_assets.defs.steps import observer_resource
 from curation_assets.sources.declaration import Pool, keep_declared, pool_at, world_pool
-from curation_assets.stores.objects import open_home
 
 PROJECT = "{{ context.project_root }}"
 HOME = f"{PROJECT}/curation"
@@ -130,7 +129,6 @@ class CurationPool(dg.Component, dg.Model, dg.Resolvable):
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """The package's own assets of the pool. Raises ValueError for a declaration that does not fit."""
         settings = load_settings(self.home if is_bucket_url(self.home) else context.project_root / self.home)
-        open_home(settings.home)
         prefix: Any = {"asset_key_prefix": tuple(self.key_prefix)} if self.key_prefix else {}
         pool = keep_declared(settings, replace(self.pool, options=replace(self.pool.options, **prefix)))
         defs = pool_definitions(settings, pool.name)

@@ -6,7 +6,7 @@ server, files of an instance outside the home, and what only its owner can reach
 
 import contextlib
 import zlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from curation_assets.core.settings import Settings, home_name, working_copy
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.holder import Holder, Left, Takedown
-from curation_assets.flow.table import Table
+from curation_assets.flow.table import Tables
 from curation_assets.foreign.dagster_storage import records_of
 from curation_assets.stores.scrubbing import GONE, MIN_TEXT, forms_of, scrub
 
@@ -46,13 +46,13 @@ class InstanceRecords(Holder):
         folders = (settings.dagster_home, *sorted(records.folders))
         self._folders = [folder for folder in folders if not folder.resolve().is_relative_to(home)]
 
-    def purge(self, ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown) -> None:
+    def purge(self, ctx: PoolContext, tables: Tables, takedown: Takedown) -> None:
         texts = takedown.texts
         for path in self.files():
             scrub(path, texts)
         self.scrub(texts)
 
-    def searched(self, ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown) -> list[Path]:
+    def searched(self, ctx: PoolContext, tables: Tables, takedown: Takedown) -> list[Path]:
         return self.files()
 
     def left(self, ctx: PoolContext, takedown: Takedown) -> Left:

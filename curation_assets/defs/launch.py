@@ -27,7 +27,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import is_up_to_date
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.parallel import roles_of, warm_up
-from curation_assets.flow.table import Grain, Phase, Table, TableReport
+from curation_assets.flow.table import Grain, Phase, Table, TableReport, Tables
 from curation_assets.foreign.dagster_runs import for_commands, set_dagster_home, sleep_while_waiting
 from curation_assets.operations.failure_hook import FailureHook
 from curation_assets.operations.removed_shards import missing_shards
@@ -221,9 +221,7 @@ def _report_failure(
         on_notice(warning)
 
 
-def _check_names(
-    pool_name: str, declared: Mapping[str, Table], tables: Sequence[str] | None, shards: Sequence[str] | None
-) -> None:
+def _check_names(pool_name: str, declared: Tables, tables: Sequence[str] | None, shards: Sequence[str] | None) -> None:
     """Raises ValueError for tables that the pool does not make, or whole-pool ones where shards are named."""
     unknown = sorted(set(tables or ()) - set(declared))
     if unknown:
@@ -233,7 +231,7 @@ def _check_names(
         raise ValueError(f"{', '.join(whole)} cannot be made of some shards alone; leave out the shards")
 
 
-def _is_made(ctx: PoolContext, table: Table, parts: Sequence[str | None], declared: Mapping[str, Table]) -> bool:
+def _is_made(ctx: PoolContext, table: Table, parts: Sequence[str | None], declared: Tables) -> bool:
     """Whether a table is up to date and no blocking check failed, whichever instance knows of it."""
     is_blocked = not ctx.store.blocked(table.name).keys().isdisjoint(part or WHOLE for part in parts)
     return not is_blocked and all(is_up_to_date(ctx, table, part, tables=declared) for part in parts)
@@ -243,7 +241,7 @@ def _up_to_date(
     ctx: PoolContext,
     phase: Sequence[Table],
     parts_of: Mapping[str, Sequence[str | None]],
-    declared: Mapping[str, Table],
+    declared: Tables,
     instance: dg.DagsterInstance,
 ) -> set[str]:
     """Names of the phase's tables that need no run: up to date, inputs too, materialised in this instance, and no

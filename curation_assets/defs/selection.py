@@ -2,7 +2,7 @@
 
 import re
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from difflib import get_close_matches
 
 import dagster as dg
@@ -11,13 +11,13 @@ from curation_assets.core.errors import first_line
 from curation_assets.core.settings import Settings
 from curation_assets.defs.assets import pool_assets
 from curation_assets.defs.names import asset_key, pool_and_table
-from curation_assets.flow.table import Table
+from curation_assets.flow.table import Tables
 from curation_assets.sources.declaration import load_pool
 
 _TABLE = re.compile(r"(\d*\+)?([a-z0-9_/]+)(\+\d*)?")  # a name, with what it reads or what reads it
 
 
-def select_tables(settings: Settings, pool_name: str, tables: Mapping[str, Table], wanted: Iterable[str]) -> list[str]:
+def select_tables(settings: Settings, pool_name: str, tables: Tables, wanted: Iterable[str]) -> list[str]:
     """Names of `tables`, those of a pool, that any of the expressions selects; inputs first.
 
     A table goes by its name, without pool and prefix. Raises ValueError for a name that is none, with the nearest ones,

@@ -27,7 +27,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import is_up_to_date
 from curation_assets.flow.graph import with_upstream
 from curation_assets.flow.run_table import ShardResult, TableResult, run_table
-from curation_assets.flow.table import Table, TableReport
+from curation_assets.flow.table import Table, TableReport, Tables
 from curation_assets.foreign.dagster_runs import add_metadata
 from curation_assets.operations.removed_shards import missing_shards
 from curation_assets.stores.lease import writing_tables
@@ -92,7 +92,7 @@ class Step:
         planned = _tables_of_run(context, pool_name)
         self._ctx = PoolContext.open(settings, pool_name, run_id=context.run.run_id, progress=progress, planned=planned)
 
-    def run(self, table: Table, tables: Mapping[str, Table]) -> dg.MaterializeResult[Any]:
+    def run(self, table: Table, tables: Tables) -> dg.MaterializeResult[Any]:
         """Bring a table of `tables` up to date. Raises its failure, after everything that was made is recorded."""
         blocks = {} if table.grain == "pool" else self._blocks(table)
         with writing_tables(self._ctx.store.root, on_notice=self._context.log.info):
@@ -132,7 +132,7 @@ class Step:
         found = shards_of(partitions, present)
         return {key: [one for one in shards if chosen is None or one in chosen] for key, shards in found.items()}
 
-    def _make(self, table: Table, tables: Mapping[str, Table], blocks: Blocks) -> _Made:
+    def _make(self, table: Table, tables: Tables, blocks: Blocks) -> _Made:
         """Bring a table up to date, and tell the observer and the log of what went wrong."""
         block_of = {shard: block for block, shards in blocks.items() for shard in shards}
         keys = None if table.grain == "pool" else sorted(block_of)
@@ -160,7 +160,7 @@ class Step:
             metadata[block] |= metadata_of_block(self._ctx, table, stored, made=len(blocks[block]))
         return _Made(result, blocks, metadata)
 
-    def _make_readers(self, failed: Table, tables: Mapping[str, Table]) -> None:
+    def _make_readers(self, failed: Table, tables: Tables) -> None:
         """Make what of the run rests on a table with failed shards, for the shards whose inputs are all there."""
         planned = {name for name in self._ctx.planned if tables[name].grain == "shard"}
         readers = {name for name in planned - {failed.name} if failed.name in with_upstream(tables, [name])}
@@ -191,7 +191,7 @@ class Step:
             }
             current[name] -= self._ctx.store.blocked(name).keys()
 
-    def _is_current(self, table: Table, shard: str, tables: Mapping[str, Table]) -> bool:
+    def _is_current(self, table: Table, shard: str, tables: Tables) -> bool:
         try:
             return is_up_to_date(self._ctx, table, shard, tables=tables)
         except EXPECTED_ERRORS:  # such as an input that is missing, or damaged

@@ -1,13 +1,13 @@
 """The role aesthetic_head: one linear layer on the unit embedding of a CLIP's image tower (LAION aesthetics)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from PIL import Image
 from safetensors.numpy import load_file
 
-from curation_assets.core.roles import ImageTextEncoder, ModelIdentity
+from curation_assets.core.roles import Images, ImageTextEncoder, ModelIdentity
 from curation_assets.engines import EngineRequest, image_text_encoder
 from curation_assets.engines.addresses import ModelAddress, local_folder
 from curation_assets.engines.needs import Companions, Resolve, RoleNeeds, card_of
@@ -54,7 +54,7 @@ class LinearHead:
         self.weight = np.asarray(weight, dtype=np.float64)
         self.bias = bias
 
-    def aesthetic_scores(self, images: Sequence[Image.Image]) -> np.ndarray:
+    def aesthetic_scores(self, images: Images) -> np.ndarray:
         """(N,) images → (N,) float64, not clipped."""
         if not images:
             return np.zeros(0)

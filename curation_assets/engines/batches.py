@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from PIL import Image
 
+from curation_assets.core.roles import Images
+
 if TYPE_CHECKING:
     import torch
 
@@ -132,7 +134,7 @@ PREPARING_THREADS = 6  # more wait for Python's lock: 16 give two thirds of what
 
 
 def pixel_batches(
-    images: Sequence[Image.Image], prepare: Callable[[Image.Image], torch.Tensor], batch_size: int, device: str
+    images: Images, prepare: Callable[[Image.Image], torch.Tensor], batch_size: int, device: str
 ) -> Iterator[torch.Tensor]:
     """(N,) images → (B, 3, H, W), batch after batch, each image through `prepare` as RGB.
 

@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
 from transformers import AutoImageProcessor, AutoTokenizer, BlipForImageTextRetrieval
 
-from curation_assets.core.roles import ModelIdentity
+from curation_assets.core.roles import Images, ModelIdentity
 from curation_assets.engines.batches import autocast, chunks, quiet_loading, run_by_length
 
 MAX_TOKENS = 64  # ImageReward cuts at 35, which loses the detail of long captions (formulas.md §9.3)
@@ -32,13 +31,13 @@ class BlipRetrieval:
         self.device = device
 
     @torch.inference_mode()
-    def embed_images(self, images: Sequence[Image.Image]) -> np.ndarray:
+    def embed_images(self, images: Images) -> np.ndarray:
         """(N,) images → (N, D) float32, unit length: the projected class state."""
         rows = [self.model.vision_proj(self._see(batch)[:, 0]) for batch in chunks(images, self.batch_size)]
         return _unit(torch.cat(rows)) if rows else self._nothing()
 
     @torch.inference_mode()
-    def embed_patches(self, images: Sequence[Image.Image]) -> np.ndarray:
+    def embed_patches(self, images: Images) -> np.ndarray:
         """(N,) images → (N, T, W) float32: states of the vision tower, class token first."""
         return torch.cat([self._see(batch).float().cpu() for batch in chunks(images, self.batch_size)]).numpy()
 
@@ -57,7 +56,7 @@ class BlipRetrieval:
         return _unit(run_by_length(list(texts), self.batch_size, encode)) if texts else self._nothing()
 
     @torch.inference_mode()
-    def embed_pairs(self, images: Sequence[Image.Image], captions: Sequence[str]) -> np.ndarray:
+    def embed_pairs(self, images: Images, captions: Sequence[str]) -> np.ndarray:
         """(N,), (N,) → (N, D) float32: the caption's first state with cross-attention to the image (formulas.md
         §9.3)."""
         rows = []
@@ -75,7 +74,7 @@ class BlipRetrieval:
         width = self.model.config.text_config.hidden_size
         return torch.cat(rows).numpy() if rows else np.zeros((0, width), dtype=np.float32)
 
-    def _see(self, images: Sequence[Image.Image]) -> torch.Tensor:
+    def _see(self, images: Images) -> torch.Tensor:
         pixels = self.processor([image.convert("RGB") for image in images], return_tensors="pt").pixel_values
         with autocast(self.device):
             return self.model.vision_model(pixel_values=pixels.to(self.device)).last_hidden_state.float()

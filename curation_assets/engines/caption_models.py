@@ -22,7 +22,7 @@ from transformers import (
 )
 from transformers.modeling_outputs import BaseModelOutput
 
-from curation_assets.core.roles import ModelIdentity
+from curation_assets.core.roles import Images, ModelIdentity
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import local_folder
 from curation_assets.engines.batches import batches_side_by_side, chunks, quiet_loading, weights_dtype
@@ -131,7 +131,7 @@ class LoadedCaptionModel:
     device: str
     dtype: torch.dtype
 
-    def encode(self, images: Sequence[Image.Image]) -> torch.Tensor:
+    def encode(self, images: Images) -> torch.Tensor:
         """(B,) images → (B, T, D), what the decoder reads of them."""
         pixels = self.image_transform([image.convert("RGB") for image in images])  # (B, 3, H, W)
         return self.model.encode(pixels.to(self.device, self.dtype))
@@ -156,7 +156,7 @@ class _Captioner:
 class SamplingCaptioner(_Captioner):
     """Several captions per image, sampled."""
 
-    def sample_captions(self, images: Sequence[Image.Image], seeds: Sequence[int], count: int) -> list[list[str]]:
+    def sample_captions(self, images: Images, seeds: Sequence[int], count: int) -> list[list[str]]:
         """Nucleus sampling (SIEVE §3; formulas.md §2.2): N lists of `count` captions.
 
         Caption j of image i depends on images[i], seeds[i] and j only (on CUDA up to rounding of fp16).
@@ -177,7 +177,7 @@ class SamplingCaptioner(_Captioner):
         return [rows[i * count : (i + 1) * count] for i in range(len(images))]
 
     @torch.inference_mode()  # a mode of each thread
-    def _sample(self, images: Sequence[Image.Image], uniforms: np.ndarray) -> torch.Tensor:
+    def _sample(self, images: Images, uniforms: np.ndarray) -> torch.Tensor:
         """(B,) images, (B * count, steps) random numbers → (B * count, L) token ids."""
         settings = self.settings
         sampling = NucleusSampling(
@@ -202,7 +202,7 @@ class SamplingCaptioner(_Captioner):
 class BeamSearchCaptioner(_Captioner):
     """All beams of each image."""
 
-    def beam_captions(self, images: Sequence[Image.Image], beams: int) -> list[list[str]]:
+    def beam_captions(self, images: Images, beams: int) -> list[list[str]]:
         """Beam search, all beams, best first (ICC §4.1; formulas.md §1.3): N lists of `beams` captions.
 
         Raises ValueError for beams below 1.
@@ -216,7 +216,7 @@ class BeamSearchCaptioner(_Captioner):
         return [rows[i * beams : (i + 1) * beams] for i in range(len(images))]
 
     @torch.inference_mode()  # a mode of each thread
-    def _search(self, images: Sequence[Image.Image], beams: int) -> torch.Tensor:
+    def _search(self, images: Images, beams: int) -> torch.Tensor:
         """(B,) images → (B * beams, L) token ids."""
         return self.loaded.model.decode(
             self.loaded.encode(images),

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image
 
-from curation_assets.core.roles import CopyDescriptor, ModelIdentity
+from curation_assets.core.roles import CopyDescriptor, Images, ModelIdentity
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import local_folder
 from curation_assets.engines.batches import chunks, without_gradients
@@ -62,7 +62,7 @@ class SscdDescriptor:
         return functional.normalize(self.backbone.get_classifier()(pooled), dim=1)
 
     @without_gradients
-    def describe_images(self, images: Sequence[Image.Image]) -> np.ndarray:
+    def describe_images(self, images: Images) -> np.ndarray:
         """(N,) images of any mode and size → (N, D) float32, unit length; images of one size share a batch."""
         import torch
 

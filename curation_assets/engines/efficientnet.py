@@ -7,7 +7,7 @@ kept there is checked again at each load.
 
 import hashlib
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_weights
 
 from curation_assets.core.allocator import keep_freed_memory
 from curation_assets.core.errors import ModelUnavailableError
+from curation_assets.core.roles import Images
 from curation_assets.core.settings import cache_root
 from curation_assets.engines.batches import batches_side_by_side, chunks
 from curation_assets.stores.documents import save_tensors
@@ -131,13 +132,13 @@ class FeatureExtractor:
         self.model = model
         self.device = device
 
-    def pooled(self, images: Sequence[Image.Image]) -> tuple[torch.Tensor, torch.Tensor]:
+    def pooled(self, images: Images) -> tuple[torch.Tensor, torch.Tensor]:
         """(N,) RGB images → mean and maximum over the places of the last layer, (N, 1280) float32 in [0, 6] each."""
         parts = self._last_layer(images, lambda states: (states.mean(dim=(2, 3)), states.amax(dim=(2, 3))))
         means, maxima = zip(*parts, strict=True)
         return torch.cat(means), torch.cat(maxima)
 
-    def places(self, images: Sequence[Image.Image]) -> torch.Tensor:
+    def places(self, images: Images) -> torch.Tensor:
         """(N,) RGB images → (N, H · W, 1280) float32: the last layer, place by place, in [0, 6]."""
         parts = self._last_layer(images, lambda states: (states.flatten(2).transpose(1, 2),))
         return torch.cat([places for (places,) in parts])
@@ -152,17 +153,17 @@ class FeatureExtractor:
         with batches_side_by_side(self.device) as map_batches:
             return torch.cat(list(map_batches(probabilities, means.split(IMAGES_AT_ONCE))))
 
-    def _last_layer(self, images: Sequence[Image.Image], read: Read) -> list[tuple[torch.Tensor, ...]]:
+    def _last_layer(self, images: Images, read: Read) -> list[tuple[torch.Tensor, ...]]:
         """`read` of the states (B, 1280, H, W) of each batch, on the CPU."""
 
         @torch.inference_mode()  # a mode of each thread
-        def of_batch(batch: Sequence[Image.Image]) -> tuple[torch.Tensor, ...]:
+        def of_batch(batch: Images) -> tuple[torch.Tensor, ...]:
             return tuple(part.cpu() for part in read(self.model.last_layer(self._pixels(batch))))
 
         with batches_side_by_side(self.device) as map_batches:
             return list(map_batches(of_batch, chunks(images, IMAGES_AT_ONCE)))
 
-    def _pixels(self, images: Sequence[Image.Image]) -> torch.Tensor:
+    def _pixels(self, images: Images) -> torch.Tensor:
         views = np.stack([squashed(image, self.pixels) for image in images])  # (B, S, S, 3)
         pixels = torch.from_numpy(views).permute(0, 3, 1, 2)  # channels last in memory
         return pixels.to(self.device).float().div_(127.5).sub_(1.0)  # [-1, 1], as the networks were trained

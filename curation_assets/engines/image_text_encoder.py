@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image
 
 from curation_assets.core.errors import ModelUnavailableError
-from curation_assets.core.roles import ImageTextEncoder, ModelIdentity
+from curation_assets.core.roles import Images, ImageTextEncoder, ModelIdentity
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import ModelAddress, local_folder, unavailable_message
 from curation_assets.engines.batches import (
@@ -62,7 +62,7 @@ class OpenClipEncoder:
     device: str
 
     @without_gradients
-    def embed_images(self, images: Sequence[Image.Image]) -> np.ndarray:
+    def embed_images(self, images: Images) -> np.ndarray:
         """(N,) images of any mode → (N, D) float32, unit length."""
         import torch
 
@@ -90,7 +90,7 @@ class OpenClipEncoder:
         return torch.cat(rows).numpy()[inverse] if rows else self._nothing()
 
     @without_gradients
-    def embed_patches(self, images: Sequence[Image.Image]) -> np.ndarray:
+    def embed_patches(self, images: Images) -> np.ndarray:
         """(N,) images → (N, T, W) float32: states of the last block of the vision tower, class token first."""
         import torch
 

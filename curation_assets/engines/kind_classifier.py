@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from PIL import Image
 
-from curation_assets.core.roles import ModelIdentity
+from curation_assets.core.roles import Images, ModelIdentity
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import ModelAddress, local_folder
 from curation_assets.engines.batches import chunks
@@ -67,7 +66,7 @@ class FeatureKinds:
         self.kinds = tuple(kinds)
         self.batch_size = batch_size
 
-    def kind_probabilities(self, images: Sequence[Image.Image]) -> np.ndarray:
+    def kind_probabilities(self, images: Images) -> np.ndarray:
         """(N,) images of any mode → (N, K) float64, rows sum to 1."""
         from curation_assets.engines.photo_pair import as_rgb_images
 

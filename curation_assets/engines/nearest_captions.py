@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 
 from curation_assets.core.errors import ModelUnavailableError
-from curation_assets.core.roles import ImageTextEncoder, ModelIdentity, PhotoVector
+from curation_assets.core.roles import Images, ImageTextEncoder, ModelIdentity, PhotoVector
 from curation_assets.engines import EngineRequest, image_text_encoder
 from curation_assets.engines.addresses import local_folder
 from curation_assets.engines.batches import chunks
@@ -42,7 +42,7 @@ class NearestCaptions:
         self.captions = list(captions)
         self.vectors = vectors
 
-    def sample_captions(self, images: Sequence[Image.Image], seeds: Sequence[int], count: int) -> list[list[str]]:
+    def sample_captions(self, images: Images, seeds: Sequence[int], count: int) -> list[list[str]]:
         """N lists of the `count` nearest captions, nearest first, equal ones in the bank's order.
 
         Nothing is drawn: `seeds` only has to hold one entry per image. Raises ValueError where it does not, for count

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from PIL import Image
 
-from curation_assets.core.roles import Detection, ImageTextEncoder, ModelIdentity, ObjectDetector
+from curation_assets.core.roles import Detection, Images, ImageTextEncoder, ModelIdentity, ObjectDetector
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import ModelAddress, local_folder
 from curation_assets.engines.batches import chunks, quiet_loading, without_gradients
@@ -70,7 +69,7 @@ class TransformersDetector:
         self.device = device
 
     @without_gradients
-    def detect_objects(self, images: Sequence[Image.Image]) -> list[list[Detection]]:
+    def detect_objects(self, images: Images) -> list[list[Detection]]:
         """(N,) images → N lists, best first: those from the threshold on, at least min_boxes, at most max_boxes."""
         detections: list[list[Detection]] = []
         for batch in chunks(images, self.batch_size):
@@ -125,7 +124,7 @@ class PatchLabels:
         self.batch_size = batch_size
 
     @without_gradients
-    def detect_objects(self, images: Sequence[Image.Image]) -> list[list[Detection]]:
+    def detect_objects(self, images: Images) -> list[list[Detection]]:
         """(N,) images → N lists, best first; the score of an object is that of its surest patch."""
         detections: list[list[Detection]] = []
         for batch in chunks(images, self.batch_size):
@@ -178,7 +177,7 @@ class ZeroShotLabels:
         names = [prompt.format(label.partition(",")[0]) for label in self.labels]
         self.vectors = encoder.embed_texts(names)  # (L, D)
 
-    def detect_objects(self, images: Sequence[Image.Image]) -> list[list[Detection]]:
+    def detect_objects(self, images: Images) -> list[list[Detection]]:
         """(N,) images → N lists of `count` labels, nearest first; the score is (1 + cosine) / 2, in [0, 1]."""
         cosines = self.encoder.embed_images(images) @ self.vectors.T if images else np.zeros((0, len(self.labels)))
         detections = []

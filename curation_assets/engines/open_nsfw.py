@@ -1,14 +1,13 @@
 """onnx:yahoo_open_nsfw: Yahoo's open_nsfw (a thin ResNet-50) by ONNX Runtime on the CPU."""
 
 import io
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import onnxruntime
 from PIL import Image
 
-from curation_assets.core.roles import ModelIdentity
+from curation_assets.core.roles import Images, ModelIdentity
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.packages import pinned_files
 
@@ -40,7 +39,7 @@ class OpenNsfw:
         self.session = session
         self.input_name = session.get_inputs()[0].name
 
-    def unsafe_probabilities(self, images: Sequence[Image.Image]) -> np.ndarray:
+    def unsafe_probabilities(self, images: Images) -> np.ndarray:
         """(N,) images of any mode → (N,) float64 in [0, 1]. One at a time: batches are no faster on a CPU."""
         return np.array([self._probability(image) for image in images], dtype=np.float64)
 

@@ -1,20 +1,18 @@
 """Frozen features of the parts of an image, small enough to be stored per sample: what downstream models read."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
 
-from curation_assets.core.roles import PatchEncoder
+from curation_assets.core.roles import Images, PatchEncoder
 
 MAX_WIDTH = 256
 MAX_PATCHES = 65  # 65 × 256 × 2 B = 33 kB an image at most
 PROJECTION_SEED = 0
 
 
-def patch_features(encoder: Any, images: Sequence[Image.Image]) -> np.ndarray:
+def patch_features(encoder: Any, images: Images) -> np.ndarray:
     """(N,) RGB images, at least one → (N, T, D) float16, D ≤ 256, T ≤ 65.
 
     Wider states are projected by a fixed random matrix with orthonormal columns, which keeps their geometry within a

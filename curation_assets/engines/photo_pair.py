@@ -20,7 +20,7 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from curation_assets.core.errors import ModelUnavailableError
-from curation_assets.core.roles import ModelIdentity, SentenceEncoder
+from curation_assets.core.roles import Images, ModelIdentity, SentenceEncoder
 from curation_assets.engines import EngineRequest, sentence_encoder
 from curation_assets.engines.addresses import ModelAddress, local_folder
 from curation_assets.engines.batches import chunks
@@ -47,16 +47,16 @@ class PhotoFeatures:
         self.backbones = list(backbones)
         self.name = name
 
-    def remembered(self, images: Sequence[Image.Image]) -> tuple[torch.Tensor, torch.Tensor]:
+    def remembered(self, images: Images) -> tuple[torch.Tensor, torch.Tensor]:
         """As a call, of RGB images, at least one; what models of this process computed last is not computed again."""
 
-        def compute(missing: Sequence[Image.Image]) -> np.ndarray:
+        def compute(missing: Images) -> np.ndarray:
             return torch.cat(self(missing), dim=1).numpy()
 
         rows = torch.from_numpy(_remembered_features.embed(self.name, images, compute))
         return rows[:, :-CLASSES].contiguous(), rows[:, -CLASSES:].contiguous()
 
-    def __call__(self, images: Sequence[Image.Image]) -> tuple[torch.Tensor, torch.Tensor]:
+    def __call__(self, images: Images) -> tuple[torch.Tensor, torch.Tensor]:
         """(N,) images → (N, F) features ≥ 0, (N, 1000) probabilities. F = 1280 for each backbone and for the maxima."""
         pooled = [backbone.pooled(images) for backbone in self.backbones]
         last_means, last_maxima = pooled[-1]
@@ -143,9 +143,7 @@ class RememberedImages:
         self._size = size
         self._vectors: OrderedDict[tuple[str, bytes], np.ndarray] = OrderedDict()
 
-    def embed(
-        self, model: str, images: Sequence[Image.Image], embed: Callable[[Sequence[Image.Image]], np.ndarray]
-    ) -> np.ndarray:
+    def embed(self, model: str, images: Images, embed: Callable[[Images], np.ndarray]) -> np.ndarray:
         """(N,) RGB images, at least one → (N, D); `embed` is called with those that are not remembered of `model`."""
         keys = [(model, _pixels_digest(image)) for image in images]
         known = {key: self._vectors[key] for key in keys if key in self._vectors}
@@ -171,7 +169,7 @@ def _pixels_digest(image: Image.Image) -> bytes:
     return digest
 
 
-def as_rgb_images(images: Sequence[Image.Image]) -> list[Image.Image]:
+def as_rgb_images(images: Images) -> list[Image.Image]:
     """(N,) images of any mode → (N,) decoded RGB images, those that are RGB as they are."""
     for image in images:
         image.load()
@@ -193,16 +191,16 @@ class PhotoPairEncoder:
     encoder: SentenceEncoder
     batch_size: int
 
-    def embed_images(self, images: Sequence[Image.Image]) -> np.ndarray:
+    def embed_images(self, images: Images) -> np.ndarray:
         """(N,) images of any mode → (N, D) float32, unit length."""
         heads, rgb = self.identity.weights_sha256, as_rgb_images(images)
         rows = [_remembered.embed(heads, batch, self._embed) for batch in chunks(rgb, self.batch_size)]
         return np.concatenate(rows) if rows else np.zeros((0, self.head.width), dtype=np.float32)
 
-    def _embed(self, images: Sequence[Image.Image]) -> np.ndarray:
+    def _embed(self, images: Images) -> np.ndarray:
         return self.head.images(*self.features.remembered(images)).numpy()
 
-    def embed_patches(self, images: Sequence[Image.Image]) -> np.ndarray:
+    def embed_patches(self, images: Images) -> np.ndarray:
         """(N,) images of any mode → (N, T, 1280) float32: places of the last backbone's last layer, row by row."""
         return self.features.backbones[-1].places(as_rgb_images(images)).numpy()
 

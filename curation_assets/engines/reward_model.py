@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from PIL import Image
 
-from curation_assets.core.roles import ModelIdentity, PairEncoder
+from curation_assets.core.roles import Images, ModelIdentity, PairEncoder
 from curation_assets.engines import EngineRequest, pair_encoder
 from curation_assets.engines.addresses import ModelAddress, local_folder
 from curation_assets.engines.batches import without_gradients
@@ -68,7 +67,7 @@ class RewardEngine:
         self.device = device
 
     @without_gradients
-    def reward_pairs(self, images: Sequence[Image.Image], captions: Sequence[str]) -> np.ndarray:
+    def reward_pairs(self, images: Images, captions: Sequence[str]) -> np.ndarray:
         """(N,), (N,) → (N,) float64, unbounded."""
         if not captions:
             return np.zeros(0)

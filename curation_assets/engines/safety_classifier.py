@@ -1,12 +1,10 @@
 """The role safety_classifier: open_nsfw, or any image classifier of transformers and the labels that are unsafe."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
-from curation_assets.core.roles import ModelIdentity, SafetyClassifier
+from curation_assets.core.roles import Images, ModelIdentity, SafetyClassifier
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import local_folder
 from curation_assets.engines.batches import chunks, quiet_loading, without_gradients
@@ -29,7 +27,7 @@ class ImageClassifier:
         self.device = device
 
     @without_gradients
-    def unsafe_probabilities(self, images: Sequence[Image.Image]) -> np.ndarray:
+    def unsafe_probabilities(self, images: Images) -> np.ndarray:
         """(N,) images of any mode → (N,) float64 in [0, 1]."""
         probabilities = [np.zeros(0)]
         for batch in chunks(images, self.batch_size):

@@ -1,13 +1,13 @@
 """ssd:mobilenet_v2_coco: TensorFlow's SSD-MobileNet-v2 for COCO's 80 objects, run by OpenCV on the CPU."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import cv2
 import numpy as np
 from PIL import Image
 
-from curation_assets.core.roles import Detection, ModelIdentity
+from curation_assets.core.roles import Detection, Images, ModelIdentity
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.packages import pinned_files
 
@@ -55,7 +55,7 @@ class SsdDetector:
         if not 0 <= self.threshold <= 1:
             raise ValueError(f"object_detector: threshold must be in [0, 1], got {self.threshold}")
 
-    def detect_objects(self, images: Sequence[Image.Image]) -> list[list[Detection]]:
+    def detect_objects(self, images: Images) -> list[list[Detection]]:
         """(N,) images → N lists, best first: the objects from the threshold on, at most max_boxes."""
         before = cv2.getNumThreads()
         cv2.setNumThreads(self.threads)  # of the whole process: others get their number back

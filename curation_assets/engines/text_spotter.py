@@ -1,13 +1,12 @@
 """The role text_spotter: text in images, detected and read by PP-OCR through rapidocr (ONNX, on the CPU)."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from curation_assets.core.roles import ModelIdentity
+from curation_assets.core.roles import Images, ModelIdentity
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import local_folder
 from curation_assets.engines.needs import RoleNeeds
@@ -28,7 +27,7 @@ class RapidOcrSpotter:
         self.identity = identity
         self.reader = reader
 
-    def spot_text(self, images: Sequence[Image.Image]) -> list[list[TextBox]]:
+    def spot_text(self, images: Images) -> list[list[TextBox]]:
         """(N,) images → N lists of boxes, in reading order; a box without a readable letter has text ''."""
         return [self._spot(image) for image in images]
 

@@ -13,10 +13,9 @@ from functools import cache
 from typing import Literal, get_args
 
 import numpy as np
-from PIL import Image
 
 from curation_assets.core.errors import ProgramUnavailableError
-from curation_assets.core.roles import ImageTextEncoder, TextSimilarity
+from curation_assets.core.roles import Images, ImageTextEncoder, TextSimilarity
 from curation_assets.engines import caption_programs
 from curation_assets.methods.clip_score_metric import PROMPT, SCALE
 from curation_assets.numeric.metrics.captioning import TOKEN_METRICS, check_captions, token_metrics, tokenise_caption
@@ -79,7 +78,7 @@ def measure_captions(
     metrics: Sequence[str],
     similarity: TextSimilarity | None = None,
     encoder: ImageTextEncoder | None = None,
-    images: Sequence[Image.Image] | None = None,
+    images: Images | None = None,
 ) -> dict[str, dict[str, Measured]]:
     """System → metric key → value over the whole set, higher is better; formulas.md §10, docs/user/evaluation.md.
 
@@ -170,7 +169,7 @@ def _measure_clip_scores(
     systems: Mapping[str, Sequence[str]],
     metrics: Sequence[str],
     encoder: ImageTextEncoder | None,
-    images: Sequence[Image.Image] | None,
+    images: Images | None,
     values: Values,
 ) -> None:
     """CLIPScore, and its harmonic mean with the best cosine to a reference (Hessel et al. 2021 §3)."""

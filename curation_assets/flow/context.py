@@ -30,7 +30,6 @@ from curation_assets.sources.declaration import Pool, declared_options, load_poo
 from curation_assets.sources.options import SourceOptions
 from curation_assets.sources.shards import discover_shards
 from curation_assets.stores.images import ImageRejected, decode_image, printable, read_member, tar_index
-from curation_assets.stores.objects import MAX_AGE_SECONDS, open_home
 from curation_assets.stores.provenance import PROVENANCE_SCHEMA
 from curation_assets.stores.shard_store import ShardStore
 
@@ -61,7 +60,6 @@ class PoolContext:
 
         Of a home in a bucket, what other machines wrote since it was opened is taken in.
         """
-        open_home(settings.home, max_age=MAX_AGE_SECONDS)
         pool = load_pool(settings, pool_name)
         settings = settings.for_pool(pool.profile)
         return cls(

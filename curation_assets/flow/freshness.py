@@ -8,20 +8,18 @@ from typing import Any
 from curation_assets.audit.versions import VersionBook
 from curation_assets.core.table_names import DOWNLOADS, REGISTERED_SHARDS, reference_of
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.table import Folder, Table
+from curation_assets.flow.table import Folder, Table, Tables
 from curation_assets.stores.content_hash import config_sha256
 from curation_assets.stores.manifest import model_records
 from curation_assets.stores.shard_store import Materialised, OvertakenError
 
 
-def is_up_to_date(ctx: PoolContext, table: Table, shard: str | None = None, *, tables: Mapping[str, Table]) -> bool:
+def is_up_to_date(ctx: PoolContext, table: Table, shard: str | None = None, *, tables: Tables) -> bool:
     """Whether `materialise_table` would reuse what is there."""
     return ctx.store.is_fresh(table.name, shard, **_made_from(ctx, table, shard, tables))
 
 
-def materialise_table(
-    ctx: PoolContext, table: Table, shard: str | None = None, *, tables: Mapping[str, Table]
-) -> Materialised:
+def materialise_table(ctx: PoolContext, table: Table, shard: str | None = None, *, tables: Tables) -> Materialised:
     """Bring one table (of one shard) up to date, reusing what is there when nothing it depends on changed.
 
     Where another process stores the table meanwhile, what it rests on is looked at again: its inputs may be newer.
@@ -55,7 +53,7 @@ def warnings_of(ctx: PoolContext, table: Table) -> list[str]:
     return ctx.store.read(table.name)[column].drop_nulls().to_list()
 
 
-def _made_from(ctx: PoolContext, table: Table, shard: str | None, tables: Mapping[str, Table]) -> dict[str, Any]:
+def _made_from(ctx: PoolContext, table: Table, shard: str | None, tables: Tables) -> dict[str, Any]:
     """Everything that decides a table's content: code version, inputs, models, settings."""
     if (shard is None) != (table.grain == "pool"):
         raise ValueError(f"{table.name} has grain {table.grain!r}; got shard {shard!r}")
@@ -106,7 +104,7 @@ def _keep_fit(
     table: Table,
     made_from: Mapping[str, Any],
     facts: Mapping[str, Any],
-    tables: Mapping[str, Table],
+    tables: Tables,
 ) -> None:
     """Store a frozen fit as made by today's code where only what is behind it is other code, and every value that it
     was fitted on is as it was when it was last applied: a fit moves only where its values did.

@@ -9,7 +9,7 @@ from curation_assets.core.errors import EXPECTED_ERRORS
 from curation_assets.core.settings import PACKAGE_ROOT, Settings
 from curation_assets.core.stages import STAGES, stage_position
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.table import Table
+from curation_assets.flow.table import Table, Tables
 from curation_assets.sources.declaration import list_pools
 
 
@@ -73,7 +73,7 @@ def sound_and_broken(settings: Settings) -> tuple[list[str], dict[str, str]]:
     return [name for name, why in found.items() if why is None], {name: why for name, why in found.items() if why}
 
 
-def with_upstream(tables: Mapping[str, Table], names: Iterable[str]) -> dict[str, Table]:
+def with_upstream(tables: Tables, names: Iterable[str]) -> dict[str, Table]:
     """The tables called `names` and all that they rest on, in the order of `tables`."""
     waiting, seen = list(names), set[str]()
     while waiting:
@@ -84,7 +84,7 @@ def with_upstream(tables: Mapping[str, Table], names: Iterable[str]) -> dict[str
     return {name: table for name, table in tables.items() if name in seen}
 
 
-def _sorted_by_inputs(declared: Mapping[str, Table]) -> dict[str, Table]:
+def _sorted_by_inputs(declared: Tables) -> dict[str, Table]:
     for table in declared.values():
         missing = [name for name in table.inputs if name not in declared]
         if missing:

@@ -4,7 +4,7 @@ A holder lies in the `holders.py` of its folder, and is found by that file. `cur
 loops over all of them.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import polars as pl
 
 from curation_assets.core.found import found_classes
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.table import Table
+from curation_assets.flow.table import Tables
 from curation_assets.stores.damage import Check
 from curation_assets.stores.scrubbing import HASHES, Needles
 
@@ -94,13 +94,13 @@ class Holder:
     #: When it is purged: 0 what registered rows lead to, 1 the tables (registered rows among them), 2 what only quotes.
     turn: int = 0
 
-    def find(self, ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown, *, is_resumed: bool) -> None:
+    def find(self, ctx: PoolContext, tables: Tables, takedown: Takedown, *, is_resumed: bool) -> None:
         """Add the samples that the denylist knows and that are still held here. Changes no file.
 
         `is_resumed`: a takedown that was begun with its settings goes on.
         """
 
-    def artefacts(self, ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown) -> Iterable[Path]:
+    def artefacts(self, ctx: PoolContext, tables: Tables, takedown: Takedown) -> Iterable[Path]:
         """Files that hold, or may have held, a sample: the certificate has their hashes, and they are
         searched afterwards."""
         return ()
@@ -109,10 +109,10 @@ class Holder:
         """Files and folders that go with a shard which its owner removed (operations/removed_shards.py)."""
         return ()
 
-    def purge(self, ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown) -> None:
+    def purge(self, ctx: PoolContext, tables: Tables, takedown: Takedown) -> None:
         """Remove the samples; adds to `remaining_sources` what is its owner's and stays."""
 
-    def searched(self, ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown) -> Iterable[Path]:
+    def searched(self, ctx: PoolContext, tables: Tables, takedown: Takedown) -> Iterable[Path]:
         """Further files to be searched afterwards."""
         return ()
 
@@ -120,14 +120,14 @@ class Holder:
         """What is left elsewhere than in these files."""
         return Left()
 
-    def certified(self, ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown) -> dict[str, Any]:
+    def certified(self, ctx: PoolContext, tables: Tables, takedown: Takedown) -> dict[str, Any]:
         """Entries of the certificate: what was flagged, what stays."""
         return {}
 
     def withdraw(self, ctx: PoolContext, takedown: Takedown, certificate: str) -> None:
         """Mark what listed the samples and stays. `certificate`: path of that of the takedown, below the home."""
 
-    def checks(self, ctx: PoolContext, tables: Mapping[str, Table]) -> Iterable[Check]:
+    def checks(self, ctx: PoolContext, tables: Tables) -> Iterable[Check]:
         """What compares the files with what was recorded of them. Changes nothing."""
         return ()
 

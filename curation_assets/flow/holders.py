@@ -1,6 +1,6 @@
 """The tables and folders of a pool: rows of samples leave those of shards; what is made of all rows is made again."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from curation_assets.core.table_names import (
 )
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.holder import Holder, Takedown, files_in
-from curation_assets.flow.table import Table
+from curation_assets.flow.table import Table, Tables
 from curation_assets.flow.table_checks import folder_checks, table_checks
 from curation_assets.flow.taken_down import rewrite_fit, take_down_rows
 from curation_assets.numeric.identity import UID_DTYPE
@@ -40,7 +40,7 @@ class StoredTables(Holder):
 
     turn = 1
 
-    def artefacts(self, ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown) -> Iterator[Path]:
+    def artefacts(self, ctx: PoolContext, tables: Tables, takedown: Takedown) -> Iterator[Path]:
         store = ctx.store
         for name in touched_tables(tables, takedown.holding):
             if tables[name].grain == "shard":
@@ -50,7 +50,7 @@ class StoredTables(Holder):
                 folders = [folder, *folder.parent.glob(f".{folder.name}.version-*")]
             yield from (path for folder in folders for path in files_in(folder))
 
-    def purge(self, ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown) -> None:
+    def purge(self, ctx: PoolContext, tables: Tables, takedown: Takedown) -> None:
         store = ctx.store
         with ctx.progress.task(f"takedown of {takedown.pool}: shards", len(takedown.shards)) as advance:
             take_down_rows(store, tables, takedown.samples, advance)
@@ -76,18 +76,18 @@ class StoredTables(Holder):
         patterns = (f"*/*/shard={shard}", f"{BLOCKED}/*/*/{shard}.json", f"*/.*.unfinished/{shard}")
         return (path for pattern in patterns for path in ctx.store.root.glob(pattern))
 
-    def searched(self, ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown) -> Iterator[Path]:
+    def searched(self, ctx: PoolContext, tables: Tables, takedown: Takedown) -> Iterator[Path]:
         return (path for files in orphans(ctx, tables).values() for path in files)
 
-    def certified(self, ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown) -> dict[str, Any]:
+    def certified(self, ctx: PoolContext, tables: Tables, takedown: Takedown) -> dict[str, Any]:
         return {"fits_kept": kept_fits(tables, takedown.holding)}
 
-    def checks(self, ctx: PoolContext, tables: Mapping[str, Table]) -> Iterator[Check]:
+    def checks(self, ctx: PoolContext, tables: Tables) -> Iterator[Check]:
         yield from table_checks(ctx, tables)
         yield from folder_checks(ctx, tables)
 
 
-def frozen_holding(ctx: PoolContext, tables: Mapping[str, Table], sample_ids: Iterable[str]) -> list[str]:
+def frozen_holding(ctx: PoolContext, tables: Tables, sample_ids: Iterable[str]) -> list[str]:
     """Stored frozen tables that hold something of one of the samples; damaged ones may."""
     ids, found = set(sample_ids), []
     for name, table in tables.items():
@@ -101,7 +101,7 @@ def frozen_holding(ctx: PoolContext, tables: Mapping[str, Table], sample_ids: It
     return found
 
 
-def touched_tables(tables: Mapping[str, Table], holding: Collection[str] = ()) -> list[str]:
+def touched_tables(tables: Tables, holding: Collection[str] = ()) -> list[str]:
     """Tables that may hold something of a sample: all that rest on registered rows, but for frozen fits that are not
     in `holding`.
 
@@ -116,12 +116,12 @@ def touched_tables(tables: Mapping[str, Table], holding: Collection[str] = ()) -
     return [name for name in tables if name in resting and name not in kept]
 
 
-def made_of_all_rows(tables: Mapping[str, Table], holding: Collection[str] = ()) -> list[str]:
+def made_of_all_rows(tables: Tables, holding: Collection[str] = ()) -> list[str]:
     """Those of `touched_tables` whose rows depend on others: removed with all samples, and made again without some."""
     return [name for name in touched_tables(tables, holding) if tables[name].grain != "shard"]
 
 
-def _take_out_of_fit(ctx: PoolContext, tables: Mapping[str, Table], table: Table, sample_ids: Collection[str]) -> None:
+def _take_out_of_fit(ctx: PoolContext, tables: Tables, table: Table, sample_ids: Collection[str]) -> None:
     """Of a stored fit the ids of samples leave; a damaged one, which may hold some, goes whole."""
     if table.fit is None or table.fit.without is None or not _is_stored(ctx.store, table.name):
         return
@@ -134,7 +134,7 @@ def _take_out_of_fit(ctx: PoolContext, tables: Mapping[str, Table], table: Table
         rewrite_fit(ctx.store, tables, table.name, after)
 
 
-def kept_fits(tables: Mapping[str, Table], holding: Collection[str] = ()) -> list[str]:
+def kept_fits(tables: Tables, holding: Collection[str] = ()) -> list[str]:
     """Frozen fits that rest on registered rows: numbers and weights, no sample. Not those in `holding`, nor what rests
     on a model of them (a folder) and was fitted again; rows, as those that change, are no reason to fit again.
     """
@@ -148,7 +148,7 @@ def kept_fits(tables: Mapping[str, Table], holding: Collection[str] = ()) -> lis
     return sorted(name for name in fits if name not in again)
 
 
-def drop_previous_versions(ctx: PoolContext, tables: Mapping[str, Table]) -> None:
+def drop_previous_versions(ctx: PoolContext, tables: Tables) -> None:
     """Delete what the store keeps of folders such as the report, and frozen tables that hold samples: a run after
     `takedown add` leaves samples there. The next run makes these tables again.
     """
@@ -164,7 +164,7 @@ def drop_previous_versions(ctx: PoolContext, tables: Mapping[str, Table]) -> Non
                     remove_path(version)
 
 
-def orphans(ctx: PoolContext, tables: Mapping[str, Table]) -> dict[str, list[Path]]:
+def orphans(ctx: PoolContext, tables: Tables) -> dict[str, list[Path]]:
     """Stored tables that the pool no longer declares, such as a policy's that was deleted, with all their files.
 
     Nothing would make them again without a sample.
@@ -199,12 +199,12 @@ def _holds_any(takedown: Takedown, path: Path) -> bool:
     return bool(takedown.needles.matches_in(path))
 
 
-def stored_names(ctx: PoolContext, tables: Mapping[str, Table]) -> list[str]:
+def stored_names(ctx: PoolContext, tables: Tables) -> list[str]:
     """Declared tables that are stored, damaged ones included: they may hold a sample."""
     return [name for name in tables if is_there(ctx, name)]
 
 
-def to_be_made_again(ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown) -> list[str]:
+def to_be_made_again(ctx: PoolContext, tables: Tables, takedown: Takedown) -> list[str]:
     """Tables that were stored before a takedown and are to be looked at again after it, in flow order: those made of
     all rows, those that it removed, and what rests on them; and registered rows, since it changed the pool's source.
 

@@ -6,7 +6,7 @@ docs/decisions/0039.
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import polars as pl
@@ -14,7 +14,7 @@ import polars as pl
 from curation_assets.core.table_names import SAMPLES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import is_up_to_date, materialise_table
-from curation_assets.flow.table import OfImages, Table
+from curation_assets.flow.table import OfImages, Table, Tables
 from curation_assets.scoring.batches import Steps
 from curation_assets.scoring.decoded_images import DecodedImages
 from curation_assets.stores.costs import cpu_seconds, note_lent_cpu, note_lent_wall
@@ -25,9 +25,7 @@ logger = logging.getLogger(__name__)
 MAX_DECODE_THREADS = 16
 
 
-def materialise_with_images(
-    ctx: PoolContext, table: Table, shard: str | None, *, tables: Mapping[str, Table]
-) -> Materialised:
+def materialise_with_images(ctx: PoolContext, table: Table, shard: str | None, *, tables: Tables) -> Materialised:
     """As `materialise_table`. A table that reads images takes along those of `ctx.planned` that read the same rows.
 
     They are written as their own turn would write them, which then finds them up to date; one that fails is left to
@@ -40,7 +38,7 @@ def materialise_with_images(
     return replace(done, is_reused=done.is_reused and not made_here)
 
 
-def _with_others(ctx: PoolContext, table: Table, shard: str, tables: Mapping[str, Table]) -> Materialised:
+def _with_others(ctx: PoolContext, table: Table, shard: str, tables: Tables) -> Materialised:
     frames: dict[str, pl.DataFrame | Exception] = {}
     cpu: defaultdict[str, float] = defaultdict(float)
     wall: defaultdict[str, float] = defaultdict(float)
@@ -71,7 +69,7 @@ def _with_others(ctx: PoolContext, table: Table, shard: str, tables: Mapping[str
             _write_other(ctx, tables[name], shard, frame, (cpu[name], wall[name]), tables)
 
 
-def _is_stale(ctx: PoolContext, table: Table, shard: str, tables: Mapping[str, Table]) -> bool:
+def _is_stale(ctx: PoolContext, table: Table, shard: str, tables: Tables) -> bool:
     try:
         return not is_up_to_date(ctx, table, shard, tables=tables)
     except Exception:  # such as a model that is not on this disk: its own turn says so
@@ -84,7 +82,7 @@ def _write_other(
     shard: str,
     frame: pl.DataFrame | Exception,
     spent: tuple[float, float],
-    tables: Mapping[str, Table],
+    tables: Tables,
 ) -> None:
     def computed(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
         note_lent_cpu(spent[0])

@@ -42,7 +42,7 @@ from curation_assets.flow.freshness import is_up_to_date
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.image_tables import materialise_with_images
 from curation_assets.flow.ray_workers import RayExecutor, TaskLostError
-from curation_assets.flow.table import Compute, OfImages, Table, Together
+from curation_assets.flow.table import Compute, OfImages, Table, Tables, Together
 from curation_assets.stores.costs import cpu_seconds, note_lent_cpu
 from curation_assets.stores.shard_store import Materialised
 
@@ -65,7 +65,7 @@ def materialise_partitions(
     table: Table,
     keys: Sequence[str] | None,
     *,
-    tables: Mapping[str, Table],
+    tables: Tables,
     advance: Advance = lambda n: None,
 ) -> Iterator[tuple[str | None, Outcome]]:
     """Bring partitions of one table up to date (`keys`: None for a whole-pool table); yield each with its outcome as
@@ -104,9 +104,7 @@ def materialise_partitions(
                 job.cancel()
 
 
-def _of_workers(
-    ctx: PoolContext, table: Table, partitions: Sequence[str | None], tables: Mapping[str, Table]
-) -> list[str | None]:
+def _of_workers(ctx: PoolContext, table: Table, partitions: Sequence[str | None], tables: Tables) -> list[str | None]:
     """Partitions that are not up to date, where workers make them; none where this process does."""
     settings = ctx.settings
     # hashes of images run no model, but take along the tables of the same images that do
@@ -120,9 +118,7 @@ def _of_workers(
     return stale if takes_one or len(stale) > 1 else []
 
 
-def _stale(
-    ctx: PoolContext, table: Table, shards: Sequence[str | None], tables: Mapping[str, Table]
-) -> list[str | None]:
+def _stale(ctx: PoolContext, table: Table, shards: Sequence[str | None], tables: Tables) -> list[str | None]:
     """Shards that are not up to date, or of which that cannot be said: such as a shard that the source has not, whose
     own turn says so. Raises what all of them raise: then it is of no shard."""
     stale: list[str | None] = []
@@ -158,7 +154,7 @@ def _as_completed(executor: Executor, jobs: Collection[Future[Result]], advance:
         yield from done
 
 
-def _roles_of_run(ctx: PoolContext, table: Table, tables: Mapping[str, Table]) -> list[str]:
+def _roles_of_run(ctx: PoolContext, table: Table, tables: Tables) -> list[str]:
     """Roles of the table and of those that follow it in this process; all where models are trained."""
     if table.grain != "shard":
         return sorted(ROLES)
@@ -182,7 +178,7 @@ def _outcome_of_call(ctx: PoolContext, table: Table, job: Future[Outcome]) -> Ou
 
 
 def _in_threads(
-    ctx: PoolContext, table: Table, shards: Sequence[str | None], tables: Mapping[str, Table], threads: int
+    ctx: PoolContext, table: Table, shards: Sequence[str | None], tables: Tables, threads: int
 ) -> Iterator[tuple[str | None, Outcome]]:
     """SQL and polars on small tables: milliseconds per shard, most of them outside Python's lock. Or downloads, which
     wait for servers.
@@ -222,7 +218,7 @@ def _groups(ctx: PoolContext, table: Table, shards: Sequence[str | None]) -> Ite
 
 
 def _group(
-    ctx: PoolContext, table: Table, group: Sequence[str | None], tables: Mapping[str, Table]
+    ctx: PoolContext, table: Table, group: Sequence[str | None], tables: Tables
 ) -> list[tuple[str | None, Outcome]]:
     """Shards of one thread, until a stop."""
     of_group = table
@@ -231,7 +227,7 @@ def _group(
     return [(key, _outcome(ctx, of_group, key, tables)) for key in group if not ctx.is_stopped.is_set()]
 
 
-def _ahead(table: Table, together: Together, group: Sequence[str | None], tables: Mapping[str, Table]) -> Compute:
+def _ahead(table: Table, together: Together, group: Sequence[str | None], tables: Tables) -> Compute:
     """Of a group of shards the first that is stale computes all that are, and bears their cost."""
     ahead: dict[str, pl.DataFrame] | None = None
 
@@ -507,7 +503,7 @@ def _in_worker(
     return _outcome(ctx, tables[table_name], shard, tables)
 
 
-def _outcome(ctx: PoolContext, table: Table, shard: str | None, tables: Mapping[str, Table]) -> Outcome:
+def _outcome(ctx: PoolContext, table: Table, shard: str | None, tables: Tables) -> Outcome:
     """What was made, or the exception: a value, which `run_table` reports by the shard's name."""
     try:
         return materialise_with_images(ctx, table, shard, tables=tables)

@@ -16,7 +16,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import warnings_of
 from curation_assets.flow.graph import tables_of, with_upstream
 from curation_assets.flow.parallel import materialise_partitions
-from curation_assets.flow.table import Table, TableReport
+from curation_assets.flow.table import Table, TableReport, Tables
 from curation_assets.stores.shard_store import WHOLE, Materialised, named
 
 ROWS_CONSERVED, ENOUGH_SUCCEEDED, NO_WARNINGS = "rows_conserved", "enough_succeeded", "no_warnings"
@@ -115,7 +115,7 @@ def run_table(
     table: Table,
     shards: Sequence[str] | None,
     *,
-    tables: Mapping[str, Table],
+    tables: Tables,
     on_shard: Callable[[ShardResult, Rows | None], None] = lambda result, frame: None,
 ) -> TableResult:
     """Bring a table up to date (`shards`: keys of partitions, None for a whole pool), check it, mark what is blocked.
@@ -153,7 +153,7 @@ def run_table(
     return result
 
 
-def run_with_upstream(ctx: PoolContext, *names: str, tables: Mapping[str, Table] | None = None) -> None:
+def run_with_upstream(ctx: PoolContext, *names: str, tables: Tables | None = None) -> None:
     """Bring tables and everything they rest on up to date, in this process and without Dagster.
 
     `tables`: in place of the pool's own. Raises what a shard raised, ValueError where a blocking check fails.

@@ -194,3 +194,6 @@ class Table:
     def stage(self) -> str:
         """First half of the name."""
         return stage_of(self.name)
+
+
+Tables = Mapping[str, Table]  # of a pool, by name, inputs first

@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,7 @@ from pathlib import Path
 from curation_assets.core.seal import is_sealed, seal_now
 from curation_assets.core.stages import STAGES
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.table import Table
+from curation_assets.flow.table import Tables
 from curation_assets.stores.atomic import remove_path, write_text_atomically
 from curation_assets.stores.catalog import stored_tables
 from curation_assets.stores.content_hash import frame_sha256
@@ -26,7 +26,7 @@ from curation_assets.stores.temporary import TEMPORARY
 _VERSION_LINK = re.compile(r"\.(?P<name>[a-z0-9_]+)\.version-[0-9a-f]{12}/files")
 
 
-def table_checks(ctx: PoolContext, tables: Mapping[str, Table]) -> Iterator[Check]:
+def table_checks(ctx: PoolContext, tables: Tables) -> Iterator[Check]:
     """Every table: its bytes, its content, the copy of its manifest."""
     for asset in stored_tables(ctx.store):
         whole = ctx.store.table_path(asset).is_file()
@@ -34,7 +34,7 @@ def table_checks(ctx: PoolContext, tables: Mapping[str, Table]) -> Iterator[Chec
             yield partial(_table_damages, ctx, tables, asset, key)
 
 
-def folder_checks(ctx: PoolContext, tables: Mapping[str, Table]) -> Iterator[Check]:
+def folder_checks(ctx: PoolContext, tables: Tables) -> Iterator[Check]:
     """Links, manifests and every file of folders: subsets, look-up, models, reports."""
     for stage in STAGES:
         folder = ctx.store.root / stage
@@ -46,9 +46,7 @@ def folder_checks(ctx: PoolContext, tables: Mapping[str, Table]) -> Iterator[Che
             yield partial(_version_damages, ctx, tables, version)
 
 
-def _table_damages(
-    ctx: PoolContext, tables: Mapping[str, Table], asset: str, partition: str | None
-) -> Iterator[Damage]:
+def _table_damages(ctx: PoolContext, tables: Tables, asset: str, partition: str | None) -> Iterator[Damage]:
     path = ctx.store.table_path(asset, partition)
     if not path.is_file():
         return
@@ -97,7 +95,7 @@ def _is_copy(data: bytes, text: str) -> bool:
     return is_manifest and sum(value != ours.get(name) for name, value in theirs.items()) > 1
 
 
-def _remake_advice(asset: str, tables: Mapping[str, Table]) -> str:
+def _remake_advice(asset: str, tables: Tables) -> str:
     if asset not in tables:
         return "curate verify --repair removes it; the pool no longer has this table"
     if tables[asset].is_frozen:
@@ -105,7 +103,7 @@ def _remake_advice(asset: str, tables: Mapping[str, Table]) -> str:
     return "curate verify --repair makes it again"
 
 
-def _link_damages(ctx: PoolContext, tables: Mapping[str, Table], link: Path) -> Iterator[Damage]:
+def _link_damages(ctx: PoolContext, tables: Tables, link: Path) -> Iterator[Damage]:
     target = os.readlink(link)
     match = _VERSION_LINK.fullmatch(target)
     if match is None or match["name"] != link.name or not (link.parent / target).is_dir():
@@ -116,7 +114,7 @@ def _link_damages(ctx: PoolContext, tables: Mapping[str, Table], link: Path) -> 
         )  # fmt: skip
 
 
-def _version_damages(ctx: PoolContext, tables: Mapping[str, Table], version: Path) -> Iterator[Damage]:
+def _version_damages(ctx: PoolContext, tables: Tables, version: Path) -> Iterator[Damage]:
     name = version.name.removeprefix(".").partition(".version-")[0]
     link, asset = version.with_name(name), f"{version.parent.name}/{name}"
     if not version.is_dir():

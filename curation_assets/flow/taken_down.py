@@ -13,7 +13,7 @@ from curation_assets.core.errors import StoreError
 from curation_assets.core.progress import Advance
 from curation_assets.core.table_names import REGISTERED_SHARDS, SAMPLES
 from curation_assets.flow.graph import inputs_first
-from curation_assets.flow.table import Table
+from curation_assets.flow.table import Table, Tables
 from curation_assets.scoring.upstream import UPSTREAM
 from curation_assets.stores.catalog import stored_tables
 from curation_assets.stores.content_hash import frame_sha256
@@ -38,7 +38,7 @@ def emptied(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def take_down_rows(store: ShardStore, tables: Mapping[str, Table], samples: pl.DataFrame, advance: Advance) -> None:
+def take_down_rows(store: ShardStore, tables: Tables, samples: pl.DataFrame, advance: Advance) -> None:
     """Take samples (sample_id, shard, source_row) out of all stored tables of their shards, declared or not.
 
     A table that cannot be read, or has no column by which rows are known, goes whole: it may hold one of them.
@@ -51,9 +51,7 @@ def take_down_rows(store: ShardStore, tables: Mapping[str, Table], samples: pl.D
         advance(1)
 
 
-def _take_out(
-    store: ShardStore, tables: Mapping[str, Table], shard: str, samples: pl.DataFrame, names: Sequence[str]
-) -> None:
+def _take_out(store: ShardStore, tables: Tables, shard: str, samples: pl.DataFrame, names: Sequence[str]) -> None:
     manifests, replaced = dict[str, Manifest](), Replaced()
     for name in names:
         try:
@@ -75,7 +73,7 @@ def _take_out(
             store.rewrite(name, after, shard, inputs=inputs)
 
 
-def rewrite_fit(store: ShardStore, tables: Mapping[str, Table], name: str, after: pl.DataFrame) -> None:
+def rewrite_fit(store: ShardStore, tables: Tables, name: str, after: pl.DataFrame) -> None:
     """Store other rows of a whole-pool table that decide no value of a row; the shards that read it count as made
     from these."""
     manifest = store.manifest(name)

@@ -33,7 +33,7 @@ TEXT_COLUMNS = ("sample_id", "caption", "url")
 #: Details of a teacher: beams with their similarities (best first), the best one, and its similarity inside (0, 1).
 TEACHER_DETAILS = ("reconstructions", "similarities", "best_reconstruction", "open_similarity")
 
-
+Columns = dict[str, list[Any]]  # name → a cell for each row
 Numbers = TypeVar("Numbers", float, np.ndarray, "pl.Expr", "pl.Series")
 
 
@@ -43,7 +43,7 @@ class Values:
 
     value: np.ndarray  # (N,) float64 in the method's unit; NaN exactly where `reason` is not None
     reason: list[str | None]  # (N,) short machine word: why there is no value
-    details: dict[str, list[Any]] = field(default_factory=dict)  # further columns, (N,) each, e.g. best_caption
+    details: Columns = field(default_factory=dict)  # further columns, (N,) each, e.g. best_caption
 
     @classmethod
     def of(cls, value: np.ndarray, **details: list[Any]) -> "Values":
@@ -67,7 +67,7 @@ class FileSetting:
     """A setting that names a file: whoever runs the method reads it, so that the method stays pure."""
 
     parameter: str  # keyword of the function that receives what `parse` returns
-    parse: Callable[[dict[str, list[Any]]], Any]  # columns of the file → value; raises ValueError for a wrong file
+    parse: Callable[[Columns], Any]  # columns of the file → value; raises ValueError for a wrong file
     is_list: bool = False  # a text file without header, read as one column `line`, blank lines left out
     table: str | None = None  # table of statistics that a pool computes and the method reads there, "stage/name"
 

@@ -1,15 +1,13 @@
 """Aesthetics: how people would rate the looks of the image, by a head of the operator's choice."""
 
-from collections.abc import Sequence
-
 import numpy as np
 from PIL import Image
 
-from curation_assets.core.roles import AestheticHead
+from curation_assets.core.roles import AestheticHead, Images
 from curation_assets.methods import Example, Method, Values
 
 
-def aesthetic(image: Sequence[Image.Image], aesthetic_head: AestheticHead) -> Values:
+def aesthetic(image: Images, aesthetic_head: AestheticHead) -> Values:
     """The head's score of each image, as it is: LAION's heads predict a mean rating of 1 to 10 and are not bounded.
 
     No head is shipped: formulas.md §14.3 describes how to convert a published one.
@@ -20,7 +18,7 @@ def aesthetic(image: Sequence[Image.Image], aesthetic_head: AestheticHead) -> Va
 class _ExampleHead:
     """Likes light."""
 
-    def aesthetic_scores(self, images: Sequence[Image.Image]) -> np.ndarray:
+    def aesthetic_scores(self, images: Images) -> np.ndarray:
         return np.array([1 + 9 * np.asarray(image).mean() / 255 for image in images])
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image
 
-from curation_assets.core.roles import ImageTextEncoder, TextToImage
+from curation_assets.core.roles import Images, ImageTextEncoder, TextToImage
 from curation_assets.methods import Example, Method, Values
 from curation_assets.methods.clip_score import clip_cosine
 from curation_assets.numeric.identity import seed_of
@@ -46,7 +46,7 @@ class _ExamplePainter:
 class _ExampleEncoder:
     """Every text and every red picture point right, a black picture up."""
 
-    def embed_images(self, images: Sequence[Image.Image]) -> np.ndarray:
+    def embed_images(self, images: Images) -> np.ndarray:
         return np.array([(1.0, 0.0) if image.getpixel((0, 0)) == (255, 0, 0) else (0.0, 1.0) for image in images])
 
     def embed_texts(self, texts: Sequence[str]) -> np.ndarray:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image
 
-from curation_assets.core.roles import ImageTextEncoder
+from curation_assets.core.roles import Images, ImageTextEncoder
 from curation_assets.methods import Example, Method, Values
 from curation_assets.methods.clip_score import clip_cosine
 
@@ -14,7 +14,7 @@ PROMPT = "A photo depicts "
 
 
 def clip_score_metric(
-    image: Sequence[Image.Image], caption: Sequence[str], image_text_encoder: ImageTextEncoder, prompt: str = PROMPT
+    image: Images, caption: Sequence[str], image_text_encoder: ImageTextEncoder, prompt: str = PROMPT
 ) -> Values:
     """2.5 · max(cos(image, `prompt` + caption), 0), which judges captions; thresholds of curation do not belong to it.
 
@@ -29,7 +29,7 @@ def clip_score_metric(
 class _ExampleEncoder:
     """Unit vectors in the plane: an image points right; the prompt must be there."""
 
-    def embed_images(self, images: Sequence[Image.Image]) -> np.ndarray:
+    def embed_images(self, images: Images) -> np.ndarray:
         return np.tile([1.0, 0.0], (len(images), 1))
 
     def embed_texts(self, texts: Sequence[str]) -> np.ndarray:

@@ -1,12 +1,11 @@
 """Conceptual Captions, text transformation: names become what they name; what is left must still be a description."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from curation_assets.core.roles import Parser, Synset, Wordnet
-from curation_assets.methods import Example, FileSetting, Method, Values
+from curation_assets.methods import Columns, Example, FileSetting, Method, Values
 from curation_assets.numeric.conceptual_captions.boilerplate import crop_boilerplate
 from curation_assets.numeric.conceptual_captions.transformation import Kind, Meaning, transform
 from curation_assets.numeric.dependency import Token
@@ -130,7 +129,7 @@ def _shared(form: str, word: str) -> int:
     return next((i for i, (a, b) in enumerate(zip(form, word, strict=False)) if a != b), min(len(form), len(word)))
 
 
-def parse_entities(columns: dict[str, list[Any]]) -> dict[str, str]:
+def parse_entities(columns: Columns) -> dict[str, str]:
     """Name → what it is. Raises ValueError for other columns."""
     if not {"name", "hypernym"} <= set(columns):
         raise ValueError(f"entities need the columns name and hypernym, got {sorted(columns)}")

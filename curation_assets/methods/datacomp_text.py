@@ -2,12 +2,11 @@
 
 import re
 from collections.abc import Sequence, Set
-from typing import Any
 
 import numpy as np
 
 from curation_assets.core.roles import LanguageIdentifier, Synset, Wordnet
-from curation_assets.methods import Example, FileSetting, Method, Values
+from curation_assets.methods import Columns, Example, FileSetting, Method, Values
 from curation_assets.methods.datacomp_caption import ExampleIdentifier
 from curation_assets.numeric.datacomp import ENGLISH
 
@@ -49,7 +48,7 @@ def _first_offset(word: str, wordnet: Wordnet) -> int | None:
     return senses[0].offset if senses else None
 
 
-def parse_wordnet_ids(columns: dict[str, list[Any]]) -> frozenset[int]:
+def parse_wordnet_ids(columns: Columns) -> frozenset[int]:
     """Offsets of ids such as n02084071. Raises ValueError for a line of another form, or an empty list."""
     matches = [(line, WORDNET_ID.fullmatch(line)) for line in columns["line"]]
     wrong = [line for line, match in matches if match is None]

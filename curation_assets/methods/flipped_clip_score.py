@@ -5,14 +5,12 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image, ImageOps
 
-from curation_assets.core.roles import ImageTextEncoder
+from curation_assets.core.roles import Images, ImageTextEncoder
 from curation_assets.methods import Example, Method, Values
 from curation_assets.methods.clip_score import clip_cosine
 
 
-def flipped_clip_score(
-    image: Sequence[Image.Image], caption: Sequence[str], image_text_encoder: ImageTextEncoder
-) -> Values:
+def flipped_clip_score(image: Images, caption: Sequence[str], image_text_encoder: ImageTextEncoder) -> Values:
     """The lower cosine of the caption with the mirrored image and with the image upside down. formulas.md §15.6.
 
     Details: mirrored, upside_down. EcoDatum lets both vote. Written words cannot be read in either, so a caption that
@@ -27,7 +25,7 @@ def flipped_clip_score(
 class _ExampleEncoder:
     """An image vector points from the centre to the bright pixel; a text vector to the place that the text names."""
 
-    def embed_images(self, images: Sequence[Image.Image]) -> np.ndarray:
+    def embed_images(self, images: Images) -> np.ndarray:
         corners = [np.unravel_index(np.asarray(one.convert("L")).argmax(), (3, 3)) for one in images]
         vectors = np.array([(column - 1.0, 1.0 - row) for row, column in corners])
         return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)

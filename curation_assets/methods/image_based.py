@@ -1,13 +1,13 @@
 """DataComp's image-based filtering: an English caption, and an image from a cluster that reference images share."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from curation_assets.core.roles import LanguageIdentifier
 from curation_assets.core.table_names import IMAGE_CLUSTERS
-from curation_assets.methods import Example, FileSetting, Method, Values
+from curation_assets.methods import Columns, Example, FileSetting, Method, Values
 from curation_assets.methods.datacomp_caption import ExampleIdentifier, datacomp_caption
 from curation_assets.numeric.clusters import nearest_centroid
 
@@ -19,7 +19,7 @@ class Clusters(NamedTuple):
     reference_count: np.ndarray  # (K,)
 
 
-def read_clusters(columns: dict[str, list[Any]]) -> Clusters:
+def read_clusters(columns: Columns) -> Clusters:
     """From a table with columns centroid (lists of numbers) and reference_count. Raises ValueError for another."""
     if not {"centroid", "reference_count"} <= set(columns) or not len(columns["centroid"]):
         raise ValueError(f"a table of clusters needs rows of centroid and reference_count, got {sorted(columns)}")

@@ -1,18 +1,18 @@
 """Blur: are there edges in the image?"""
 
-from collections.abc import Sequence
 from typing import Literal, get_args
 
 import numpy as np
 from PIL import Image
 
+from curation_assets.core.roles import Images
 from curation_assets.methods import Example, Method, Values
 from curation_assets.numeric.image_quality import blur_score, cleanvision_blur, laplacian_variance
 
 Definition = Literal["laplacian", "cleanvision"]
 
 
-def image_blur(image: Sequence[Image.Image], definition: Definition = "laplacian") -> Values:
+def image_blur(image: Images, definition: Definition = "laplacian") -> Values:
     """`d / (d + 10)`, d the standard deviation of the Laplacian in grey levels; .5 is a variance of 100.
 
     formulas.md §14.1. Measured with the longer side at 128 px, so that blur counts by its share of the image. A

@@ -1,15 +1,14 @@
 """Dark images: is any part of the image bright?"""
 
-from collections.abc import Sequence
-
 import numpy as np
 from PIL import Image
 
+from curation_assets.core.roles import Images
 from curation_assets.methods import Example, Method, Values
 from curation_assets.numeric.image_quality import dark_score
 
 
-def image_dark(image: Sequence[Image.Image]) -> Values:
+def image_dark(image: Images) -> Values:
     """99th percentile of the pixels' perceived brightness; below .32 CleanVision calls an image dark.
 
     formulas.md §14.1. Every pixel counts, whatever the size of the image.

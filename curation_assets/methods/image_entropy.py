@@ -1,15 +1,14 @@
 """Information: how many colours does the image have?"""
 
-from collections.abc import Sequence
-
 import numpy as np
 from PIL import Image
 
+from curation_assets.core.roles import Images
 from curation_assets.methods import Example, Method, Values
 from curation_assets.numeric.image_quality import entropy_score
 
 
-def image_entropy(image: Sequence[Image.Image]) -> Values:
+def image_entropy(image: Images) -> Values:
     """Entropy of the counts of the 3 · 256 channel values, in bits, over 10; below .30 CleanVision calls it low.
 
     formulas.md §14.1. Blank images, plain placeholders and bare text are low.

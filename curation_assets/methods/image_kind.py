@@ -1,15 +1,13 @@
 """Kind of image: photograph, screenshot, diagram, drawing, logo or document."""
 
-from collections.abc import Sequence
-
 import numpy as np
 from PIL import Image
 
-from curation_assets.core.roles import KindClassifier
+from curation_assets.core.roles import Images, KindClassifier
 from curation_assets.methods import Example, Method, Values
 
 
-def image_kind(image: Sequence[Image.Image], kind_classifier: KindClassifier) -> Values:
+def image_kind(image: Images, kind_classifier: KindClassifier) -> Values:
     """Probability that the image is a photograph. Details: kind, the likeliest one, and kind_probability."""
     probabilities = kind_classifier.kind_probabilities(image)  # (N, K)
     likeliest = probabilities.argmax(axis=1)
@@ -25,7 +23,7 @@ class _ExampleClassifier:
 
     kinds = ("photo", "logo")
 
-    def kind_probabilities(self, images: Sequence[Image.Image]) -> np.ndarray:
+    def kind_probabilities(self, images: Images) -> np.ndarray:
         light = np.array([np.asarray(image)[0, 0, 0] / 255 for image in images])
         return np.stack([1 - light, light], axis=1)
 

@@ -1,15 +1,14 @@
 """Light images: is any part of the image dark?"""
 
-from collections.abc import Sequence
-
 import numpy as np
 from PIL import Image
 
+from curation_assets.core.roles import Images
 from curation_assets.methods import Example, Method, Values
 from curation_assets.numeric.image_quality import light_score
 
 
-def image_light(image: Sequence[Image.Image]) -> Values:
+def image_light(image: Images) -> Values:
     """1 − the 5th percentile of the pixels' perceived brightness; below .05 CleanVision calls an image light.
 
     formulas.md §14.1. A product on white paper has dark pixels and passes; a washed-out image does not.

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from curation_assets.core.roles import ImageTextEncoder, LanguageIdentifier
+from curation_assets.core.roles import Images, ImageTextEncoder, LanguageIdentifier
 from curation_assets.methods import Example, Method, Values
 from curation_assets.methods.clip_score import METHOD as CLIP_SCORE
 from curation_assets.methods.clip_score import clip_cosine
@@ -18,7 +18,7 @@ VIT_B_32 = ("open_clip:ViT-B-32-quickgelu@openai", "hub:openai/clip-vit-base-pat
 
 
 def laion_filter(
-    image: Sequence[Image.Image],
+    image: Images,
     caption: Sequence[str],
     image_text_encoder: ImageTextEncoder,
     language_identifier: LanguageIdentifier,

@@ -7,7 +7,7 @@ import numpy as np
 
 from curation_assets.core.roles import ImageTextEncoder
 from curation_assets.core.table_names import CONTRAST_PAIRS
-from curation_assets.methods import Example, FileSetting, Method, Values
+from curation_assets.methods import Columns, Example, FileSetting, Method, Values
 from curation_assets.numeric.contrast import neg_clip_loss as contrasted
 from curation_assets.numeric.identity import unit_interval_of
 
@@ -41,7 +41,7 @@ def vectors_of(column: Sequence[Any]) -> np.ndarray:
     return np.stack(rows)
 
 
-def read_contrast_pairs(columns: dict[str, list[Any]]) -> ContrastPairs:
+def read_contrast_pairs(columns: Columns) -> ContrastPairs:
     """From columns draw, image_embedding, caption_embedding. Raises ValueError for another table or no rows."""
     needed = {"draw", "image_embedding", "caption_embedding"}
     if not needed <= set(columns) or not columns["draw"]:

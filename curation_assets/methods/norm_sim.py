@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from curation_assets.core.table_names import TARGET_IMAGES
-from curation_assets.methods import Example, FileSetting, Method, Values
+from curation_assets.methods import Columns, Example, FileSetting, Method, Values
 from curation_assets.methods.neg_clip_loss import vectors_of
 from curation_assets.numeric.contrast import largest_cosine, variance_alignment
 
@@ -26,7 +25,7 @@ class TargetImages:
         return vectors.T @ vectors / len(vectors)
 
 
-def read_target_images(columns: dict[str, list[Any]]) -> TargetImages:
+def read_target_images(columns: Columns) -> TargetImages:
     """From a column image_embedding. Raises ValueError for another table or no rows."""
     if not columns.get("image_embedding"):
         raise ValueError(f"a table of target images needs rows of image_embedding, got {sorted(columns)}")

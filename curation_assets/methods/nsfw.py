@@ -1,15 +1,13 @@
 """Safe for work: probability of an image classifier of the operator's choice."""
 
-from collections.abc import Sequence
-
 import numpy as np
 from PIL import Image
 
-from curation_assets.core.roles import SafetyClassifier
+from curation_assets.core.roles import Images, SafetyClassifier
 from curation_assets.methods import Example, Method, Values
 
 
-def nsfw(image: Sequence[Image.Image], safety_classifier: SafetyClassifier) -> Values:
+def nsfw(image: Images, safety_classifier: SafetyClassifier) -> Values:
     """1 − the probability that the image is not safe for work, so that higher is better as everywhere.
 
     docs/operator/safety.md describes how to fill the role. Raises ValueError for probabilities outside
@@ -25,7 +23,7 @@ def nsfw(image: Sequence[Image.Image], safety_classifier: SafetyClassifier) -> V
 class _ExampleClassifier:
     """The redder, the less safe."""
 
-    def unsafe_probabilities(self, images: Sequence[Image.Image]) -> np.ndarray:
+    def unsafe_probabilities(self, images: Images) -> np.ndarray:
         return np.array([np.asarray(image)[0, 0, 0] / 255 for image in images])
 
 

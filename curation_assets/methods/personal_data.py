@@ -2,15 +2,14 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
-from curation_assets.methods import Example, FileSetting, Method, Values
+from curation_assets.methods import Columns, Example, FileSetting, Method, Values
 from curation_assets.numeric.personal_data import personal_data as kinds_of
 
 
-def read_patterns(columns: dict[str, list[Any]]) -> dict[str, str]:
+def read_patterns(columns: Columns) -> dict[str, str]:
     """kind → regular expression, from a table with these columns. Raises ValueError for another, or a bad pattern."""
     if not {"kind", "pattern"} <= set(columns):
         raise ValueError(f"a table of patterns needs the columns kind and pattern, got {sorted(columns)}")

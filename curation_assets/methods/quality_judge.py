@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image
 
-from curation_assets.core.roles import QualityJudge
+from curation_assets.core.roles import Images, QualityJudge
 from curation_assets.methods import Example, Method, Values
 
 
-def quality_judge(image: Sequence[Image.Image], caption: Sequence[str], quality_judge: QualityJudge) -> Values:
+def quality_judge(image: Images, caption: Sequence[str], quality_judge: QualityJudge) -> Values:
     """What the judge of role quality_judge gives the pair; reason `no_score` where its answer holds no number."""
     value = np.asarray(quality_judge.judge_pairs(image, caption), dtype=np.float64)
     return Values(value, ["no_score" if np.isnan(one) else None for one in value])
@@ -18,7 +18,7 @@ def quality_judge(image: Sequence[Image.Image], caption: Sequence[str], quality_
 class _ExampleJudge:
     """A point a letter; of nothing it says nothing."""
 
-    def judge_pairs(self, images: Sequence[Image.Image], captions: Sequence[str]) -> np.ndarray:
+    def judge_pairs(self, images: Images, captions: Sequence[str]) -> np.ndarray:
         return np.array([len(caption) or np.nan for caption in captions], dtype=np.float64)
 
 

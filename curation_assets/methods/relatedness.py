@@ -1,12 +1,11 @@
 """Relatedness of Rao et al.: how near is the caption to the captions of the task that a model is trained for?"""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from curation_assets.core.table_names import WORD_WEIGHTS
-from curation_assets.methods import Example, FileSetting, Method, Values
+from curation_assets.methods import Columns, Example, FileSetting, Method, Values
 from curation_assets.numeric.relatedness import WordWeights, fit_word_weights
 from curation_assets.numeric.relatedness import relatedness as summed_cosines
 
@@ -23,7 +22,7 @@ def relatedness(caption: Sequence[str], word_weights: WordWeights | None = None)
     return Values.of(summed_cosines(caption, word_weights))
 
 
-def parse_word_weights(columns: dict[str, list[Any]]) -> WordWeights:
+def parse_word_weights(columns: Columns) -> WordWeights:
     """Weights from a table with word, idf and target. Raises ValueError for other columns."""
     missing = [name for name in ("word", "idf", "target") if name not in columns]
     if missing:

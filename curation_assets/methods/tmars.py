@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from curation_assets.core.roles import ImageTextEncoder
+from curation_assets.core.roles import Images, ImageTextEncoder
 from curation_assets.methods import Example, Method, Values
 from curation_assets.methods.clip_score import METHOD as CLIP_SCORE
 from curation_assets.methods.clip_score import clip_cosine
@@ -14,7 +14,7 @@ from curation_assets.numeric.text_masking import Fill, TextBox, box_pixels, is_c
 
 
 def tmars(
-    image: Sequence[Image.Image],
+    image: Images,
     caption: Sequence[str],
     text_boxes: Sequence[Sequence[Mapping[str, Any]]],
     image_text_encoder: ImageTextEncoder,
@@ -47,7 +47,7 @@ def tmars(
 class _ExampleEncoder:
     """An image points right, or up where its first pixel is black (text); texts as in CLIPScore's example."""
 
-    def embed_images(self, images: Sequence[Image.Image]) -> np.ndarray:
+    def embed_images(self, images: Images) -> np.ndarray:
         return np.array([[0.0, 1.0] if image.getpixel((0, 0)) == (0, 0, 0) else [1.0, 0.0] for image in images])
 
     def embed_texts(self, texts: Sequence[str]) -> np.ndarray:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image
 
-from curation_assets.core.roles import BeamCaptioner, TextSimilarity, TextToImage
+from curation_assets.core.roles import BeamCaptioner, Images, TextSimilarity, TextToImage
 from curation_assets.methods import TEACHER_DETAILS, Example, Method, Values
 from curation_assets.numeric.identity import seed_of
 from curation_assets.numeric.similarity import open_interval
@@ -69,7 +69,7 @@ class _ExamplePainter:
 class _ExampleCaptioner:
     """Names the colour of the pixel: two beams at most."""
 
-    def beam_captions(self, images: Sequence[Image.Image], beams: int) -> list[list[str]]:
+    def beam_captions(self, images: Images, beams: int) -> list[list[str]]:
         is_red = [bool(np.asarray(image)[0, 0, 0] == 255) for image in images]
         return [(["scarlet", "red"] if red else ["black", "dark"])[:beams] for red in is_red]
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from curation_assets.methods import Example, FileSetting, Method, Values
+from curation_assets.methods import Columns, Example, FileSetting, Method, Values
 from curation_assets.numeric.text_masking import TextBox
 from curation_assets.numeric.watermarks import find_watermark
 
 
-def read_names(columns: dict[str, list[Any]]) -> tuple[str, ...]:
+def read_names(columns: Columns) -> tuple[str, ...]:
     """Names of a text file, one a line. Raises ValueError for an empty file."""
     if not columns["line"]:
         raise ValueError("a list of watermark names is empty; write one name a line, or leave the setting path out")

@@ -245,10 +245,8 @@ def pools(home: Path) -> Iterator[Finding]:
     from curation_assets.flow.graph import why_broken
     from curation_assets.sources.declaration import list_pools
     from curation_assets.stores.lease import holder_of
-    from curation_assets.stores.objects import open_home
 
     settings = load_settings(home)
-    open_home(settings.home)
     names = list_pools(settings)
     wrong = 0
     for name in names:

@@ -25,7 +25,7 @@ from curation_assets.selection.policy import Policy
 from curation_assets.sources.declaration import DUCKDB_NAMES, Pool, add_pool, save_pool
 from curation_assets.sources.download.fetch_shard import MAX_ROWS
 from curation_assets.sources.shards import discover_shards, register_shard
-from curation_assets.stores.samples import drop_reason
+from curation_assets.stores.samples import end_without_image
 
 ROWS = 2_000
 #: Rows that the dear signals are of: clip_score takes some .05 s of CPU an image (benchmarks/results/look.md).
@@ -170,7 +170,7 @@ def _drawn(
     found = pl.concat(frames) if frames else pl.DataFrame()
     if not found.height:
         raise ValueError(f"{pool.source} holds no rows; expected images with captions, or captions")
-    if not any(row["source_reason"] is None and drop_reason(row) is None for row in found.iter_rows(named=True)):
+    if not any(end_without_image(row) == (None, None) for row in found.iter_rows(named=True)):
         reasons = found["source_reason"].fill_null("empty_caption").value_counts(sort=True).head(5).iter_rows()
         listed = ", ".join(f"{reason} {number:,}" for reason, number in reasons)
         raise ValueError(f"{pool.source}: none of its {found.height:,} rows can be used ({listed}); repair it, or "

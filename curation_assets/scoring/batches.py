@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from PIL import Image
 
-from curation_assets.methods import Values
+from curation_assets.methods import Columns, Values
 from curation_assets.scoring.upstream import upstream_reason
 from curation_assets.stores.caption_text import is_blank
 from curation_assets.stores.images import ImageRejected
@@ -57,7 +57,7 @@ class _Run:
 
     value: np.ndarray  # (N,)
     reason: list[str | None]
-    details: dict[str, list[Any]]
+    details: Columns
     is_done: np.ndarray  # (N,) bool
     has_answered: bool = False  # an engine has answered at least once
     first_error: Exception | None = None
@@ -77,7 +77,7 @@ def result_of(steps: Steps[Result]) -> Result:
 def evaluate(
     samples: pl.DataFrame,
     columns: Sequence[str],
-    call: Callable[[dict[str, list[Any]]], Values],
+    call: Callable[[Columns], Values],
     *,
     load_image: LoadImage | None,
     batch_size: int,
@@ -218,7 +218,7 @@ def _read_batch(
 
 def _score_batch(
     batch: list[tuple[int, dict[str, Any]]],
-    call: Callable[[dict[str, list[Any]]], Values],
+    call: Callable[[Columns], Values],
     run: _Run,
     label: str,
 ) -> None:

@@ -1,14 +1,14 @@
 """Columns that a model makes of each image, once, for every method that reads them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import polars as pl
-from PIL import Image
 
-from curation_assets.methods import Method, Values
+from curation_assets.core.roles import Images
+from curation_assets.methods import Columns, Method, Values
 from curation_assets.numeric.identity import seed_of
 from curation_assets.scoring.batches import (
     DEFAULT_BATCH,
@@ -34,7 +34,7 @@ class DerivedColumn:
     """
 
     role: str | None  # whose engine makes it; None: no model is needed
-    derive: Callable[..., dict[str, list[Any]]]
+    derive: Callable[..., Columns]
     dtype: pl.DataType
     description: str  # of the table: first sentence states the grain
     further: Mapping[str, pl.DataType] = field(default_factory=dict)  # columns that come with it, and their types
@@ -89,7 +89,7 @@ def derive_in_steps(
             raise ValueError(f"{setting} must be at least 1, got {value}")
     settings = {**column.settings, **settings}
 
-    def derive_batch(columns: dict[str, list[Any]]) -> Values:
+    def derive_batch(columns: Columns) -> Values:
         return Values.of(np.zeros(len(columns["image"])), **column.derive(columns, engine, **settings))
 
     types = {name: column.dtype, **column.further}
@@ -120,7 +120,7 @@ def vectors_of(column: pl.Series) -> np.ndarray:
     return lists.explode().to_numpy().reshape(len(column), -1)
 
 
-def _generated_captions(columns: dict[str, list[Any]], captioner: Any, *, count: int) -> dict[str, list[Any]]:
+def _generated_captions(columns: Columns, captioner: Any, *, count: int) -> Columns:
     """Seeds come from the sample_ids, so that captions depend on their own image and id only."""
     seeds = [seed_of(sample_id, "generated_captions") for sample_id in columns["sample_id"]]
     captions = captioner.sample_captions(columns["image"], seeds, count)
@@ -133,7 +133,7 @@ def _generated_captions(columns: dict[str, list[Any]], captioner: Any, *, count:
     return {"generated_captions": captions}
 
 
-def _detected_objects(columns: dict[str, list[Any]], detector: Any) -> dict[str, list[Any]]:
+def _detected_objects(columns: Columns, detector: Any) -> Columns:
     """Distinct labels, best first, equal scores by label. A label's score is that of its best detection."""
     labels, scores = [], []
     for detections in detector.detect_objects(columns["image"]):
@@ -146,20 +146,20 @@ def _detected_objects(columns: dict[str, list[Any]], detector: Any) -> dict[str,
     return {"detected_objects": labels, "detection_scores": scores}
 
 
-def _text_boxes(columns: dict[str, list[Any]], spotter: Any) -> dict[str, list[Any]]:
+def _text_boxes(columns: Columns, spotter: Any) -> Columns:
     spotted = spotter.spot_text(columns["image"])
     return {"text_boxes": [[{**vars(box), "polygon": list(box.polygon)} for box in boxes] for boxes in spotted]}
 
 
-def _image_embedding(columns: dict[str, list[Any]], encoder: Any) -> dict[str, list[Any]]:
+def _image_embedding(columns: Columns, encoder: Any) -> Columns:
     return {"image_embedding": list(encoder.embed_images(columns["image"]))}
 
 
-def _copy_descriptor(columns: dict[str, list[Any]], descriptor: Any) -> dict[str, list[Any]]:
+def _copy_descriptor(columns: Columns, descriptor: Any) -> Columns:
     return {"copy_descriptor": list(descriptor.describe_images(columns["image"]))}
 
 
-def _perceptual_hash(columns: dict[str, list[Any]], engine: None) -> dict[str, list[Any]]:
+def _perceptual_hash(columns: Columns, engine: None) -> Columns:
     from curation_assets.numeric.perceptual_hash import perceptual_hashes
 
     return {"perceptual_hash": perceptual_hashes(columns["image"])}
@@ -168,7 +168,7 @@ def _perceptual_hash(columns: dict[str, list[Any]], engine: None) -> dict[str, l
 PDQ_QUALITY = 50  # of 100: below, PDQ's authors advise not to compare (flat images)
 
 
-def pdq_hashes(images: Sequence[Image.Image]) -> list[str]:
+def pdq_hashes(images: Images) -> list[str]:
     """PDQ hashes of RGB images, 256 bits as 64 hex digits each; '' of an image too flat to compare."""
     import pdqhash
 
@@ -179,7 +179,7 @@ def pdq_hashes(images: Sequence[Image.Image]) -> list[str]:
     ]
 
 
-def _pdq_hash(columns: dict[str, list[Any]], engine: None) -> dict[str, list[Any]]:
+def _pdq_hash(columns: Columns, engine: None) -> Columns:
     return {"pdq_hash": pdq_hashes(columns["image"])}
 
 

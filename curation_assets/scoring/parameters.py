@@ -3,12 +3,12 @@
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from curation_assets.methods import Method
-from curation_assets.stores.file_hash import FileState, file_sha256
+from curation_assets.methods import Columns, Method
+from curation_assets.stores.file_hash import file_sha256, once_per_version
 from curation_assets.stores.text_tables import read_lines, read_table
 
 
@@ -26,8 +26,9 @@ def with_parameters(method: Method, **parameters: Any) -> Method:
     for setting, file in method.file_settings.items():
         if setting in parameters:
             path = Path(str(parameters.pop(setting))).expanduser()
-            stamp = FileState.of(path) if path.is_file() else None
-            parameters[file.parameter] = _parsed_file(path, stamp, file.parse, file.is_list)
+            if not path.is_file():
+                raise FileNotFoundError(f"no file {path}")
+            parameters[file.parameter] = _parsed_file(path, file.parse, file.is_list)
     return replace(method, function=partial(method.function, **parameters))
 
 
@@ -38,11 +39,9 @@ def described_settings(method: Method, settings: Mapping[str, Any]) -> dict[str,
     return {**settings, **files}
 
 
-@lru_cache(maxsize=8)
-def _parsed_file(
-    path: Path, stamp: FileState | None, parse: Callable[[dict[str, list[Any]]], Any], is_list: bool
-) -> Any:
-    """What `parse` makes of a file; `stamp` identifies its version."""
+@once_per_version(8)
+def _parsed_file(path: Path, parse: Callable[[Columns], Any], is_list: bool) -> Any:
+    """What `parse` makes of a file."""
     if is_list:
         return parse({"line": [line.strip() for line in read_lines(path) if line.strip()]})
     return parse(read_table(path).to_dict(as_series=False))

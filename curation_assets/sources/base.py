@@ -20,7 +20,7 @@ import polars as pl
 from curation_assets.core.own_modules import OwnModules, own_version
 from curation_assets.core.settings import Settings
 from curation_assets.sources import kinds
-from curation_assets.sources.pool_facts import PoolFacts
+from curation_assets.sources.pool_facts import ColumnNames, PoolFacts
 from curation_assets.sources.text_columns import carried_columns
 from curation_assets.stores.text_format import TextFormat
 
@@ -30,7 +30,7 @@ class Offered:
     """What `pool add` was given."""
 
     path: Path
-    columns: Mapping[str, str | None]  # our name of a column → the source's, where the user names one; None: not read
+    columns: ColumnNames  # our name of a column → the source's, where the user names one; None: not read
     text: TextFormat  # how csv and tsv files are read
 
 
@@ -39,7 +39,7 @@ class Found:
     """What a kind recognised: where its files lie, and which columns hold what (our name → the source's)."""
 
     path: Path
-    columns: Mapping[str, str | None]
+    columns: ColumnNames
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class Source(ABC):
         URLs; `local` where the source brings the images along."""
         return nullcontext({})
 
-    def describe(self, pool: PoolFacts, settings: Settings, given: Mapping[str, str | None]) -> Iterator[Note]:
+    def describe(self, pool: PoolFacts, settings: Settings, given: ColumnNames) -> Iterator[Note]:
         """What `pool add` has to say of a source: what was taken for what, and what could not be used. `given`: the
         columns that the user named. Raises ValueError where nothing can be used."""
         yield from (Note(sentence, "warning") for sentence in self.doubts(self.path(pool, settings)))

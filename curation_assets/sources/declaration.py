@@ -44,11 +44,12 @@ from curation_assets.sources.download.fetch_shard import MAX_ROWS
 from curation_assets.sources.download.opt_outs import DEFAULTS
 from curation_assets.sources.edits import with_value
 from curation_assets.sources.options import ImageDomain, SourceOptions
+from curation_assets.sources.pool_facts import ColumnNames
 from curation_assets.sources.table_files import no_tables, what_lies_in
 from curation_assets.sources.text_columns import COLUMN_OPTIONS
 from curation_assets.stores.atomic import write_text_atomically
 from curation_assets.stores.content_hash import config_sha256
-from curation_assets.stores.home_format import check_format, write_format
+from curation_assets.stores.home_format import check_home, write_format
 from curation_assets.stores.objects import ObjectChangedError
 from curation_assets.stores.text_format import SUFFIXES, Quoting, Separator, TextFormat
 
@@ -93,7 +94,7 @@ class Pool:
     kind: str = setting(description="world (planted), webdataset (tars), url_table, image_table, or one of your own.")
     source: str = setting(description="Path of tars, tables or images, from the home if relative; empty for a world.")
     shard_size: Whole = setting(default=500, ge=1, le=MAX_ROWS, unit="samples", description="Rows of a shard.")
-    columns: Mapping[str, str | None] = setting(
+    columns: ColumnNames = setting(
         default_factory=dict,
         description="What the source calls caption, url (null: captions only), uid, image, own_id.",
     )
@@ -238,7 +239,7 @@ def save_pool(settings: Settings, pool: Pool, first_line: str = "") -> Path:
 
 def list_pools(settings: Settings) -> list[str]:
     """Names of the declared pools, sorted. Raises HomeFormatError for a home of a newer version."""
-    check_format(settings.home)
+    check_home(settings.home)
     return sorted(path.stem for path in settings.pools_root.glob("*.yaml"))
 
 
@@ -282,7 +283,7 @@ def changed_since_run(settings: Settings, name: str) -> list[Path]:
 def load_pool(settings: Settings, name: str) -> Pool:
     """The declared pool `name`. Raises ValueError that lists the known pools, or names what is wrong in the file;
     HomeFormatError for a home of a newer version."""
-    check_format(settings.home)
+    check_home(settings.home)
     path = settings.pools_root / f"{name}.yaml"
     if not path.is_file():
         known = ", ".join(list_pools(settings)) or "none yet; add one"
@@ -353,7 +354,7 @@ def add_pool(
     name: str,
     path: Path | str,
     *,
-    columns: Mapping[str, str | None] | None = None,
+    columns: ColumnNames | None = None,
     **declared: Any,
 ) -> Pool:
     """Declare a pool from a folder of tars; a parquet, csv or tsv file (or a folder of them) with URLs or captions
@@ -372,7 +373,7 @@ def pool_at(
     name: str,
     path: Path | str,
     *,
-    columns: Mapping[str, str | None] | None = None,
+    columns: ColumnNames | None = None,
     **declared: Any,
 ) -> Pool:
     """What `add_pool` declares, without declaring it. Raises ValueError for a source that is none of these, or one
@@ -423,7 +424,7 @@ def _in_home(settings: Settings, source: Path | str) -> Path | None:
     return settings.home / url.removeprefix(f"{home}/")
 
 
-def check_columns(columns: Mapping[str, str | None]) -> None:
+def check_columns(columns: ColumnNames) -> None:
     """Raise ValueError for a column that no source has."""
     unknown = sorted(set(columns) - set(COLUMN_OPTIONS))
     if unknown:
@@ -462,6 +463,7 @@ def keep_declared(settings: Settings, pool: Pool) -> Pool:
 
     Raises ValueError for a name that stands for a pool of another kind, or one that a person declared otherwise.
     """
+    check_home(settings.home)
     path = settings.pools_root / f"{pool.name}.yaml"
     pool = replace(pool, source=str(settings.home / pool.source)) if pool.source else pool
     follows = path.is_file() and path.read_text(encoding="utf-8").startswith(_FOLLOWS)

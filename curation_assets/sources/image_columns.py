@@ -8,7 +8,6 @@ import itertools
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from curation_assets.sources.pool_facts import ColumnNames
 from curation_assets.sources.table_files import tables_of
 from curation_assets.sources.text_columns import COLUMN_NAMES, columns_of, holds_text, text_column
 from curation_assets.stores.caption_text import MAX_TEXT_BYTES, caption_of_file
@@ -38,17 +38,6 @@ LOOKED_AT = 1000  # file names that are looked up to see whether a column holds 
 BATCH_ROWS = 16  # decoded from a Parquet file at a time: 16 images of at most some megabytes
 
 
-@dataclass(frozen=True)
-class ImageColumns:
-    """Which column of the source holds what. `image` None: KEY.jpg with KEY.txt, without a table."""
-
-    image: str | None
-    caption: str | None = None
-    url: str | None = None
-    uid: str | None = None
-    own_id: str | None = None  # ids that are no sample_ids, carried along
-
-
 def folder_of(source: Path) -> Path:
     """The folder that names of images count from."""
     return source if source.is_dir() else source.parent
@@ -62,9 +51,10 @@ def tables_in(source: Path) -> list[Path]:
 
 
 def detect_images(
-    source: Path, given: Mapping[str, str | None] | None = None, text: TextFormat | None = None
-) -> ImageColumns | None:
-    """The columns of a source that brings its images along; None where it is a table of URLs or of captions alone.
+    source: Path, given: ColumnNames | None = None, text: TextFormat | None = None
+) -> dict[str, str] | None:
+    """The columns of a source that brings its images along, our name → the source's, without `image` for KEY.jpg with
+    KEY.txt; None where it is a table of URLs or of captions alone.
 
     `given` decides where it speaks: {'image': None} is a table without images. Raises ValueError that names what was
     expected: a folder of images without captions, a table that names none of the images beside it, no caption column.
@@ -98,10 +88,10 @@ def detect_images(
             f"{source}: no caption column; expected one of {list(CAPTION_NAMES)}, got {list(schema)}; "
             "name it with --caption-column NAME"
         )
-    return ImageColumns(image, **others)
+    return {"image": image, **{ours: theirs for ours, theirs in others.items() if theirs is not None}}
 
 
-def _without_table(source: Path, given: Mapping[str, str | None]) -> ImageColumns | None:
+def _without_table(source: Path, given: ColumnNames) -> dict[str, str] | None:
     """A folder without a table: images with their captions beside them, or nothing for us."""
     if not source.is_dir() or not has_image_files(source):
         return None
@@ -114,7 +104,7 @@ def _without_table(source: Path, given: Mapping[str, str | None]) -> ImageColumn
             f"(metadata.csv or any csv, tsv, jsonl or parquet) with a column file_name and one of captions, or "
             f"{Path(names[0]).with_suffix('.txt')} for {names[0]}, and so on"
         )
-    return ImageColumns(None)
+    return {}
 
 
 def holds_bytes(dtype: Any) -> bool:
@@ -135,7 +125,7 @@ def _bytes_column(path: Path, schema: pl.Schema) -> str | None:
     return min(chosen, key=lambda name: _rank(name, BYTES_NAMES)) if chosen else None
 
 
-def _only_images(source: Path, table: Path, schema: pl.Schema, given: Mapping[str, str | None]) -> str | None:
+def _only_images(source: Path, table: Path, schema: pl.Schema, given: ColumnNames) -> str | None:
     """The one column whose bytes begin as images do; None where no column holds images, or the rows have URLs.
 
     Raises ValueError for images of which no column can be taken: several to a row.

@@ -140,7 +140,7 @@ def _captions(tar: Path, member: str) -> tuple[str, ...]:
 def _write_shard(
     folder: Path, name: str, rows: Sequence[NoisyPhoto], start: int, seed: int, located: Mapping[str, _Source]
 ) -> list[dict[str, Any]]:
-    """The tar of these rows, img2dataset's table and counts beside it; the truth about them."""
+    """The tar of these rows, img2dataset's table beside it; the truth about them."""
     truth, table = [], []
     with tarfile.open(folder / f"{name}.tar", "w") as tar:
         for row in rows:
@@ -166,9 +166,6 @@ def _write_shard(
     numbers = dict.fromkeys(("width", "height", "original_width", "original_height"), pl.Int32)
     texts = dict.fromkeys(("url", "error_message"), pl.String)
     pl.DataFrame(table, schema_overrides={**numbers, **texts}).write_parquet(folder / f"{name}.parquet")
-    counts = {"count": len(rows), "successes": len(rows), "failed_to_download": 0, "failed_to_resize": 0}
-    stats = {**counts, "status_dict": {"success": len(rows)}}
-    (folder / f"{name}_stats.json").write_text(json.dumps(stats, indent=1), encoding="utf-8")
     return truth
 
 

@@ -5,6 +5,9 @@ from typing import Any, Protocol
 
 from curation_assets.stores.text_format import TextFormat
 
+#: Our name of a column → the source's; None: not read.
+ColumnNames = Mapping[str, str | None]
+
 
 class PoolFacts(Protocol):
     """A declared pool, as sources see it. Meanings and defaults: the fields of `declaration.Pool`."""
@@ -22,7 +25,7 @@ class PoolFacts(Protocol):
     def shard_size(self) -> int: ...
 
     @property
-    def columns(self) -> Mapping[str, str | None]: ...
+    def columns(self) -> ColumnNames: ...
 
     @property
     def allow_hosts(self) -> tuple[str, ...]: ...

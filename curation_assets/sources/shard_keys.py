@@ -1,7 +1,6 @@
 """Which tar of a delivered pool has which shard key: written down once, so that tars that come later move no other."""
 
 import contextlib
-import functools
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -17,7 +16,7 @@ from curation_assets.core.settings import LAST_SHARD, shard_key, shard_number
 from curation_assets.core.table_names import REGISTERED_SHARDS, SAMPLES
 from curation_assets.stores.atomic import fetch
 from curation_assets.stores.documents import save_document
-from curation_assets.stores.file_hash import FileState
+from curation_assets.stores.file_hash import once_per_version
 from curation_assets.stores.lease import brief_lock
 from curation_assets.stores.objects import ObjectChangedError, ObjectStoreError, object_home
 from curation_assets.stores.parquet import UNREADABLE
@@ -75,13 +74,13 @@ def _written(pool: str, work: Path) -> _Written:
     path = work / KEYS_FILE
     fetch(path)
     try:
-        return _read(pool, path, FileState.of(path))
+        return _read(path, pool)
     except OSError:
         return _Written({}, {})
 
 
-@functools.lru_cache(maxsize=16)
-def _read(pool: str, path: Path, state: FileState) -> _Written:
+@once_per_version(16)
+def _read(path: Path, pool: str) -> _Written:
     advice = f"`curate verify {pool} --repair` removes it; stored tables then tell which tar has which key"
     numbers = read_json(path, lambda content: dict(content["numbers"]), advice=advice)
     return _Written(numbers, {shard_key(pool, number): name for name, number in numbers.items()})

@@ -1,9 +1,8 @@
 """The first tables made from a pool: its shards, registered rows, downloads and samples."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
 
 import polars as pl
 
@@ -17,7 +16,7 @@ from curation_assets.stores.hash_lists import HashList, read_hash_lists
 from curation_assets.stores.image_rights import image_signals
 from curation_assets.stores.images import ImageRejected, tar_index
 from curation_assets.stores.rights_signals import signal_rows
-from curation_assets.stores.samples import OWN_ID, REGISTERED_SCHEMA, build_sample_rows, drop_reason
+from curation_assets.stores.samples import OWN_ID, REGISTERED_SCHEMA, build_sample_rows, end_without_image
 
 DOWNLOADS_FOLDER = "downloads"
 ROBOTS_FOLDER = "robots_txt"  # in the home: rules of servers, for all pools
@@ -90,22 +89,12 @@ def download(
 
 def requested_rows(registered: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The rows whose images are to be fetched; and the others, which end as dropped or failed, with `reason`."""
-    ends = [_end_without_request(row) for row in registered.iter_rows(named=True)]
+    ends = [end_without_image(row) for row in registered.iter_rows(named=True)]
     marked = registered.with_columns(
         pl.Series("status", [status for status, _ in ends], dtype=pl.String),
         pl.Series("reason", [reason for _, reason in ends], dtype=pl.String),
     )
     return marked.filter(pl.col("reason").is_null()), marked.filter(pl.col("reason").is_not_null())
-
-
-def _end_without_request(row: Mapping[str, Any]) -> tuple[str | None, str | None]:
-    """(status, reason) of a row that is not requested."""
-    dropped = drop_reason(row)
-    if dropped is None and row["source_reason"] is not None:  # nothing to copy, or nobody knows what to fetch
-        return "failed", row["source_reason"]
-    if dropped is None and row["caption"] is None:
-        dropped = "empty_caption"
-    return (None if dropped is None else "dropped"), dropped
 
 
 def taken_down_downloads(pool: Pool, rows: pl.DataFrame) -> pl.DataFrame:

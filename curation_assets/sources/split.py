@@ -4,13 +4,12 @@ A split is a folder under the pool's `source`: a Parquet file per shard and a fi
 part by part and none are held: DuckDB finds which of them repeat an earlier one (docs/decisions/0106).
 """
 
-import functools
 import hashlib
 import io
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from curation_assets.numeric.identity import SAMPLE_ID, sample_id_of
 from curation_assets.stores.atomic import move_into_place, remove_path, replacing
 from curation_assets.stores.content_hash import config_sha256, frame_sha256
 from curation_assets.stores.denylist import Denylist
-from curation_assets.stores.file_hash import FileState
+from curation_assets.stores.file_hash import FileState, once_per_version
 from curation_assets.stores.parquet import UNREADABLE, parquet_schema, path_sql, read_parquet, table_sql
 from curation_assets.stores.pool_queries import bounded
 from curation_assets.stores.samples import are_usable, without_denied
@@ -90,17 +89,19 @@ def read_split(folder: Path) -> Split:
 
 
 def _known_split(folder: Path) -> Split | None:
-    state = _state(folder / SPLIT_FILE)
-    return None if state is None else _split_of(folder, state)
+    try:
+        return _split_of(folder / SPLIT_FILE)
+    except OSError:
+        return None
 
 
-@functools.lru_cache(maxsize=8)  # some 400 bytes a shard; every shard's table asks for its rows
-def _split_of(folder: Path, state: FileState) -> Split | None:
-    content = read_sealed_json(folder / SPLIT_FILE)
+@once_per_version(8)  # some 400 bytes a shard; every shard's table asks for its rows
+def _split_of(path: Path) -> Split | None:
+    content = read_sealed_json(path)
     if content is None:
         return None
     rows, digests, facts, stamps = (content.get(name, {}) for name in ("rows", "content_sha256", "facts", "stamps"))
-    return Split(folder, rows, digests, facts, stamps)
+    return Split(path.parent, rows, digests, facts, stamps)
 
 
 def _stamps_of(folder: Path, names: Iterable[str]) -> Stamps:
@@ -109,13 +110,8 @@ def _stamps_of(folder: Path, names: Iterable[str]) -> Stamps:
 
 
 def _stamp(path: str) -> list[int] | None:
-    state = _state(path)
-    return None if state is None else [state.size, state.modified_ns, state.changed_ns, state.inode]
-
-
-def _state(path: Path | str) -> FileState | None:
     try:
-        return FileState.of(path)
+        return list(astuple(FileState.of(path)))
     except OSError:
         return None
 

@@ -13,7 +13,7 @@ from curation_assets.sources.base import Note, Source
 from curation_assets.sources.image_columns import FILE_NAMES, folder_of, tables_in
 from curation_assets.sources.image_columns import unused_images as columns_of_images
 from curation_assets.sources.options import SourceOptions, given_columns
-from curation_assets.sources.pool_facts import PoolFacts
+from curation_assets.sources.pool_facts import ColumnNames, PoolFacts
 from curation_assets.sources.split import Reading, Split, split_once
 from curation_assets.sources.table_files import names_of_tables, split_notes
 from curation_assets.sources.text_columns import COLUMN_OPTIONS, SIZES, columns_of, unused_ids
@@ -96,7 +96,7 @@ class TableSource(SplitSource):
     def doubts(self, path: Path) -> list[str]:
         return split_notes(names_of_tables(path))
 
-    def describe(self, pool: PoolFacts, settings: Settings, given: Mapping[str, str | None]) -> Iterator[Note]:
+    def describe(self, pool: PoolFacts, settings: Settings, given: ColumnNames) -> Iterator[Note]:
         yield from super().describe(pool, settings, given)
         are_refused = "image" in given and given["image"] is None
         for sentence in unused_images(pool) if pool.columns and not are_refused else ():

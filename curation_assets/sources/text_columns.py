@@ -6,6 +6,7 @@ from pathlib import Path
 import polars as pl
 
 from curation_assets.numeric.identity import SAMPLE_ID
+from curation_assets.sources.pool_facts import ColumnNames
 from curation_assets.sources.table_files import no_tables, partition_values, tables_of
 from curation_assets.stores.caption_text import MAX_TEXT_BYTES, caption_texts
 from curation_assets.stores.damaged_tables import ROW_REASON, read_sound_rows, schema_of, sound_parts
@@ -66,7 +67,7 @@ def columns_of(path: Path, text: TextFormat) -> pl.Schema:
 def text_column(
     source: Path,
     ours: str,
-    given: Mapping[str, str | None],
+    given: ColumnNames,
     schema: Mapping[str, pl.DataType],
     names: Sequence[str],
     *,
@@ -144,7 +145,7 @@ def number(path: Path, table: pl.DataFrame, column: str) -> pl.Expr:
 
 
 def text_parts(
-    path: Path, columns: Mapping[str, str | None], numbers: Mapping[str, str], text: TextFormat
+    path: Path, columns: ColumnNames, numbers: Mapping[str, str], text: TextFormat
 ) -> Iterator[pl.DataFrame]:
     """Of every row of a file, part by part, our texts (caption, of a list the first; url; uid), `numbers`, and
     source_reason: why a cell of caption or url is none.
@@ -173,7 +174,7 @@ def _our_texts(
     path: Path,
     part: pl.DataFrame,
     schema: Mapping[str, pl.DataType],
-    columns: Mapping[str, str | None],
+    columns: ColumnNames,
     numbers: Mapping[str, str],
 ) -> pl.DataFrame:
     texts, reasons = [], [part[ROW_REASON]]
@@ -200,7 +201,7 @@ def _our_texts(
 
 
 def given_columns_of(
-    source: Path, given: Mapping[str, str | None], schema: Mapping[str, pl.DataType], taken: Collection[str | None]
+    source: Path, given: ColumnNames, schema: Mapping[str, pl.DataType], taken: Collection[str | None]
 ) -> dict[str, str]:
     """Columns of where rows come from: our name → the source's, as given, else by its name. None of `taken`, which are
     columns of something else.
@@ -219,7 +220,7 @@ def given_columns_of(
     return found
 
 
-def carried_columns(columns: Mapping[str, str | None]) -> dict[str, str]:
+def carried_columns(columns: ColumnNames) -> dict[str, str]:
     """Of a pool's columns those of where rows come from: our name → the source's."""
     return {name: theirs for name in GIVEN if (theirs := columns.get(name)) is not None}
 

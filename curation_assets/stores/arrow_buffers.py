@@ -8,11 +8,6 @@ from typing import Any
 import numpy as np
 
 
-def one_array(column: Any) -> Any:
-    """A column of one or more chunks as one array."""
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-
-
 def stored_numbers(array: Any) -> np.ndarray:
     """(N,) numbers as stored, not to be changed; where there is a null, anything."""
     stored = np.frombuffer(array.buffers()[1] or b"", dtype=array.type.to_pandas_dtype())

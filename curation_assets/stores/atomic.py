@@ -261,8 +261,8 @@ def write_text_atomically(target: Path, text: str, *, mode: int | None = None) -
 def append_line(path: Path, line: str, *, is_own: bool = False) -> None:
     """Add a line to a file that others append to at the same time; a full disk leaves no part of it.
 
-    One short write: whole or, at a kill, cut. `is_own`: no other process writes this file; in a bucket it may lag some
-    seconds behind, and a power cut may take its last lines. Raises DiskError.
+    One short write: whole or, at a kill, cut. `is_own`: no other process writes this file; a bucket has it when
+    the process ends, and a power cut may take its last lines. Raises DiskError.
     """
     data = line.encode() + b"\n"
     objects = _objects(path)
@@ -277,5 +277,3 @@ def append_line(path: Path, line: str, *, is_own: bool = False) -> None:
         if not is_own:
             flush(path)
             flush(path.parent)
-    if objects is not None:
-        objects.note_growth(path)

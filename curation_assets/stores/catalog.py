@@ -172,18 +172,28 @@ def open_pool(
     with _instance(threads, os.getpid()).cursor() as connection:
         connection.execute(f"attach ':memory:' as {name}; use {name}")
         try:
-            for stage in STAGES:
-                connection.execute(f'create schema "{stage}"')
-            for asset in stored_tables(store) if assets is None else assets:
-                is_whole = shards is None or store.table_path(asset).is_file()
-                store.scan(asset, None if is_whole else shards)  # raises MissingTableError: what to materialise
-                stage, table = asset.split("/")
-                source = read_table_sql(store, asset, shards)
-                connection.execute(f'create view "{stage}"."{table}" as select * from {source}')
+            add_views(connection, store, stored_tables(store) if assets is None else assets, shards)
             with can_be_interrupted(connection):
                 yield connection
         finally:
             connection.execute(f"use memory; detach {name}")
+
+
+def add_views(
+    connection: "duckdb.DuckDBPyConnection",
+    store: ShardStore,
+    assets: Sequence[str],
+    shards: Sequence[str] | None = None,
+) -> None:
+    """A view `<stage>.<name>` per asset, as of `open_pool`."""
+    for stage in STAGES:
+        connection.execute(f'create schema "{stage}"')
+    for asset in assets:
+        is_whole = shards is None or store.table_path(asset).is_file()
+        store.scan(asset, None if is_whole else shards)  # raises MissingTableError: what to materialise
+        stage, table = asset.split("/")
+        source = read_table_sql(store, asset, shards)
+        connection.execute(f'create view "{stage}"."{table}" as select * from {source}')
 
 
 _NUMBERS = itertools.count()

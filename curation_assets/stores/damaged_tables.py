@@ -14,6 +14,7 @@ from typing import Any, Literal
 import polars as pl
 
 from curation_assets.stores.caption_text import is_encodable
+from curation_assets.stores.file_hash import once_per_version
 from curation_assets.stores.parquet import PART_ROWS, parquet_parts, parquet_schema, scan_parquet
 from curation_assets.stores.text_format import (
     Dialect,
@@ -22,7 +23,6 @@ from curation_assets.stores.text_format import (
     dialect_of,
     is_packed,
     lines_of,
-    once_per_version,
     records,
     table_suffix,
 )
@@ -282,7 +282,7 @@ def _kind(cell: Any) -> Kind | None:
     return "texts" if isinstance(cell, list) and all(_kind(text) == "text" for text in cell) else "other"
 
 
-@once_per_version
+@once_per_version(1024)
 def _kinds_of(path: Path, encoding: str) -> Mapping[str, set[Kind]]:
     """Key of a .jsonl file → kinds of its values, over all lines."""
     kinds: dict[str, set[Kind]] = {}

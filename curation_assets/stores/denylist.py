@@ -7,7 +7,7 @@ import secrets
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache, partial
+from functools import cache, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, get_args
@@ -19,7 +19,7 @@ from curation_assets.core.json_files import read_json
 from curation_assets.numeric.identity import sample_id_from
 from curation_assets.stores.atomic import PRIVATE
 from curation_assets.stores.documents import save_document
-from curation_assets.stores.file_hash import FileState
+from curation_assets.stores.file_hash import once_per_version
 from curation_assets.stores.manifest import utc_now
 from curation_assets.stores.url_safety import ascii_url
 from curation_assets.stores.web_addresses import canonical_host, canonical_name, canonical_url, host_of, is_address
@@ -208,14 +208,14 @@ class Denylist:
 def current_denylist(home: Path) -> Denylist:
     """`Denylist.load`, read again only when its file changed: for those who ask all the time."""
     try:
-        return _loaded(home, FileState.of(_path(home)))
+        return _loaded(_path(home))
     except FileNotFoundError:
         return Denylist((), {})
 
 
-@lru_cache(maxsize=4)
-def _loaded(home: Path, state: FileState) -> Denylist:
-    return Denylist.load(home)
+@once_per_version(4)
+def _loaded(path: Path) -> Denylist:
+    return Denylist.load(path.parents[1])
 
 
 def _path(home: Path) -> Path:

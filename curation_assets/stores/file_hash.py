@@ -1,6 +1,7 @@
 """sha256 of files: one function, one cache. A file is read again only when its state on the disk changed."""
 
 import contextlib
+import functools
 import hashlib
 import lzma
 import os
@@ -10,11 +11,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from curation_assets.core.seal import read_sealed_json
 from curation_assets.core.settings import cache_root
 from curation_assets.stores.documents import save_document
 
+T = TypeVar("T")
 SHA256 = re.compile(r"[0-9a-f]{64}")
 _GIT_SHA1 = re.compile(r"[0-9a-f]{40}")
 #: File systems keep times in steps of some milliseconds: a file this young may change again within one step.
@@ -46,6 +49,24 @@ class FileState:
     def is_settled(self) -> bool:
         """Whether another change would show: a file that was changed a moment ago may change within one step."""
         return time.time_ns() - self.changed_ns >= TIME_STEP_NS
+
+
+def once_per_version(kept: int) -> Callable[[Callable[..., T]], Callable[..., T]]:
+    """Results of `function(path, …)`, the `kept` latest, while the files are what they were. Raises OSError for one
+    that is not there."""
+
+    def decorated(function: Callable[..., T]) -> Callable[..., T]:
+        @functools.lru_cache(maxsize=kept)
+        def of_version(path: Path, state: FileState, *others: object) -> T:
+            return function(path, *others)
+
+        @functools.wraps(function)
+        def latest(path: Path, *others: object) -> T:
+            return of_version(path, FileState.of(path), *others)
+
+        return latest
+
+    return decorated
 
 
 def file_sha256(path: Path) -> str:

@@ -11,7 +11,7 @@ from curation_assets.core.json_files import read_json
 from curation_assets.core.settings import home_name
 from curation_assets.core.version import __version__
 from curation_assets.stores.documents import save_document
-from curation_assets.stores.objects import ObjectChangedError
+from curation_assets.stores.objects import MAX_AGE_SECONDS, ObjectChangedError, open_home
 
 #: Raised when a home that this version writes can no longer be read by the version before.
 FORMAT = 1
@@ -30,11 +30,13 @@ def write_format(home: Path) -> None:
             save_document(path, {"format": FORMAT, "written_by": __version__})
 
 
-def check_format(home: Path) -> None:
-    """Raise HomeFormatError for a home of a newer format, DamagedFileError where the number cannot be read.
+def check_home(home: Path) -> None:
+    """Open a home (`open_home`). Raise HomeFormatError for one of a newer format, DamagedFileError where the number
+    cannot be read.
 
     A home without a number is of format 1, which was there before the number was.
     """
+    open_home(home, max_age=MAX_AGE_SECONDS)
     path = home / FORMAT_FILE
     if not path.is_file():
         return

@@ -1,6 +1,5 @@
 """Images: bytes out of tars by member name, and pixels out of untrusted bytes."""
 
-import functools
 import hashlib
 import io
 import mmap
@@ -21,9 +20,9 @@ from PIL import Image
 from curation_assets.core.visible import visible
 from curation_assets.stores.atomic import fetch
 from curation_assets.stores.avif import BoxCutError, as_still, avif_sizes
-from curation_assets.stores.file_hash import FileState
+from curation_assets.stores.file_hash import once_per_version
 from curation_assets.stores.image_formats import DECODED, TRAINING_EXTENSIONS, format_of
-from curation_assets.stores.tar_members import put_places, read_range
+from curation_assets.stores.tar_members import far_tar, put_places
 
 MIB = 1024 * 1024
 
@@ -505,6 +504,13 @@ class TarIndex:
             raise ImageRejected("truncated", f"{name}: {len(data)} of {member.size} bytes are in {self.path.name}")
         return data
 
+    def sha256(self, name: str) -> str | None:
+        """sha256 of a member, 64 hex digits; None where bytes lack. Raises KeyError."""
+        try:
+            return hashlib.sha256(self.read(name)).hexdigest()
+        except ImageRejected:
+            return None
+
 
 def _is_zero(file: BinaryIO, start: int) -> bool:
     """Whether nothing but zeros follows."""
@@ -536,8 +542,8 @@ def printable(name: str) -> str:
     return shown if len(shown) <= NAME_LETTERS else f"{shown[: NAME_LETTERS - 1]}…"
 
 
-@functools.lru_cache(maxsize=64)
-def _index(path: Path, state: FileState) -> TarIndex:
+@once_per_version(64)
+def _index(path: Path) -> TarIndex:
     index = TarIndex(path)
     if index.damage is None:
         put_places(path, {name: (member.offset, member.size) for name, member in index.members.items()})
@@ -550,7 +556,7 @@ def tar_index(path: Path) -> TarIndex:
     fetch(path)
     if not path.is_file():
         raise FileNotFoundError(f"no tar {path}; materialise raw/downloads again, or restore the pool's source")
-    return _index(path.absolute(), FileState.of(path))
+    return _index(path.absolute())
 
 
 def scored_image(tar: Path, member: str, sha256: str) -> tuple[bytes, None, str] | tuple[None, str, str]:
@@ -588,5 +594,6 @@ def read_member(path: Path, name: str) -> bytes:
 
     Raises as `tar_index` and `TarIndex.read`.
     """
-    data = read_range(path, name)
+    far = far_tar(path)
+    data = None if far is None else far.read(name)
     return tar_index(path).read(name) if data is None else data

@@ -37,7 +37,6 @@ LINK = ".link"  # suffix of the object of a link
 COPIES_SUFFIX = ".sqlite"  # beside a working copy: which object each of its files is a copy of
 THREADS = 16  # requests at a time
 MAX_AGE_SECONDS = 10.0  # of a listing that a process which lives long goes by
-LOG_SECONDS = 30.0  # a log that grows line by line is put this often, and when its process ends
 APPEND_ATTEMPTS = 50
 BODY_ATTEMPTS = 5  # of a request whose answer is cut
 BODY_PAUSE_SECONDS = 0.25  # before the second one, doubled; then twice as long each time
@@ -104,9 +103,10 @@ def open_home(home: Path, *, max_age: float = 0.0) -> None:
     """
     objects = object_home(home)
     if objects is not None:
+        begins = max_age == 0 or not objects.is_open
         objects.refresh(max_age=max_age)
-        if max_age == 0:
-            objects.put_left_logs()
+        if begins:
+            objects.put_logs()
             objects.evict(working_copies_bytes())
 
 
@@ -129,7 +129,6 @@ class ObjectHome:
         self._lock = threading.RLock()
         self._entries: dict[str, Entry] = {}
         self._listed: dict[str, tuple[float, float]] = {}  # prefix → when its listing began: monotonic, since 1970
-        self._logs: dict[Path, float] = {}  # log → when it was put last; 0 where it waits
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._copies = _Copies(root.with_name(root.name + COPIES_SUFFIX))
         atexit.register(self._put_logs_at_exit)
@@ -200,20 +199,9 @@ class ObjectHome:
         here = {path.name for path in folder.glob("*") if path.is_file()}  # put by this machine since
         return sorted(folder / name for name in names | here if self.has(folder / name))
 
-    def unused_since(self, folder: Path, moment: float) -> list[Path]:
-        """Folders right in a folder all of whose objects were put before `moment`, in seconds since 1970."""
-        self.refresh(folder)
-        newest: dict[Path, float] = {}
-        for name, entry in self._entries.items():
-            if name.startswith(f"{self.key_of(folder)}/"):
-                inside = folder / (self.root / name).relative_to(folder).parts[0]
-                newest[inside] = max(newest.get(inside, 0.0), entry.modified)
-        return sorted(inside for inside, put_at in newest.items() if put_at < moment)
-
     def size_of(self, path: Path) -> int:
         """Bytes of all objects of a file or folder, by the latest listing."""
-        key = self.key_of(path)
-        return sum(entry.size for name, entry in self._entries.items() if name == key or name.startswith(f"{key}/"))
+        return sum(entry.size for name, entry in self._entries.items() if _is_under(name, self.key_of(path)))
 
     @contextlib.contextmanager
     def _naming_refusals(self, key: str) -> Iterator[None]:
@@ -238,6 +226,11 @@ class ObjectHome:
         return ObjectStoreError(f"{self.url}: there is no such bucket; create it first")
 
     # -- listing --------------------------------------------------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        """Whether this process listed all objects once."""
+        return "" in self._listed
 
     def refresh(self, folder: Path | None = None, *, max_age: float = 0.0) -> None:
         """List the objects (of a folder), fetch small files and links that changed, remove what others removed.
@@ -269,8 +262,7 @@ class ObjectHome:
                 for key, entry in listed.items()
                 if not is_fetched_when_used(key) and self._known(key) == entry and not self._is_copied(key, entry)
             ]
-        with ThreadPoolExecutor(THREADS) as threads:
-            list(threads.map(self._fetch, stale))
+        self._fetch_keys(stale)
 
     def _list(self, prefix: str) -> dict[str, Entry]:
         """Key → entry of all objects at or under a prefix."""
@@ -294,17 +286,19 @@ class ObjectHome:
 
     def fetch(self, path: Path) -> None:
         """See to it that a file of the working copy is the object, where there is one. Raises ObjectStoreError."""
-        key = self.key_of(path)
-        entry = self._known(key)
-        if entry is not None and not self._is_copied(key, entry):
-            self._fetch(key)
+        self.fetch_all([path])
 
     def fetch_all(self, paths: Iterable[Path]) -> None:
         """`fetch` of many files, several at a time."""
         keys = [self.key_of(path) for path in paths]
-        stale = [key for key in keys if (entry := self._known(key)) and not self._is_copied(key, entry)]
+        self._fetch_keys([key for key in keys if (entry := self._known(key)) and not self._is_copied(key, entry)])
+
+    def _fetch_keys(self, keys: list[str]) -> None:
+        if len(keys) < 2:
+            list(map(self._fetch, keys))
+            return
         with ThreadPoolExecutor(THREADS) as threads:
-            list(threads.map(self._fetch, stale))
+            list(threads.map(self._fetch, keys))
 
     def read_range(self, path: Path, e_tag: str, start: int, size: int) -> bytes | None:
         """Bytes of an object, without a copy; None where it is not the one with this e_tag. Raises ObjectStoreError."""
@@ -339,8 +333,7 @@ class ObjectHome:
 
     def fetch_folder(self, folder: Path) -> None:
         """`fetch` of every file in a folder and its folders; of a link, of the version that it names."""
-        key = self.key_of(folder)
-        self.fetch_all([self.root / name for name in list(self._entries) if name.startswith(f"{key}/")])
+        self.fetch_all([self.root / name for name in self._inside(folder)])
         if folder.is_symlink():
             self.fetch_folder(folder.parent / Path(os.readlink(folder)).parts[0])  # its manifest, too
 
@@ -395,9 +388,7 @@ class ObjectHome:
         except FileNotFoundError:
             return False
         copy = self._copies.get(key)
-        if copy is None or copy.state != (stat.st_ino, stat.st_size, stat.st_mtime_ns):
-            return False
-        if copy.e_tag != entry.e_tag:
+        if copy is None or copy.e_tag != entry.e_tag or copy.state != _state(stat):
             return False
         if time.time() - stat.st_atime > USED_STEP_SECONDS:
             os.utime(path, ns=(time.time_ns(), stat.st_mtime_ns))
@@ -434,17 +425,14 @@ class ObjectHome:
         if draft.is_symlink():
             self._put_link(draft, target)
         elif draft.is_dir():
-            files = [path for path in draft.rglob("*") if path.is_file()]
-            files.sort(key=lambda path: (path.parent == draft and path.suffix == ".json", path))
-            placed = {path: target / path.relative_to(draft) for path in files}
+            placed = {path: target / path.relative_to(draft) for path in sorted(draft.rglob("*")) if path.is_file()}
             placed = {path: place for path, place in placed.items() if self.is_object(place)}
             before = self._keys_under(target)
-            first = [path for path in placed if not (path.parent == draft and path.suffix == ".json")]
+            last = [path for path in placed if path.parent == draft and path.suffix == ".json"]
             with ThreadPoolExecutor(THREADS) as threads:
-                list(threads.map(lambda path: self._put(path, placed[path]), first))
-            for path in placed:
-                if path not in first:
-                    self._put(path, placed[path])
+                list(threads.map(lambda path: self._put(path, placed[path]), placed.keys() - last))
+            for path in last:
+                self._put(path, placed[path])
             self._delete(before - {self.key_of(place) for place in placed.values()})
         else:
             self._put(draft, target)
@@ -462,34 +450,38 @@ class ObjectHome:
     def _put(self, draft: Path, target: Path) -> None:
         key = self.key_of(target)
         known = self._known(key)
-        is_own = target in self._logs or (target.name == _TABLE_MANIFEST and key.startswith("work/"))
+        is_own = key.startswith("work/") and (target.name == _TABLE_MANIFEST or key.split("/")[2:3] == ["costs"])
         mode: Any = "overwrite" if is_own else "create" if known is None else {"e_tag": known.e_tag}
+        size = draft.stat().st_size
+        if size > MAX_CONDITIONAL_BYTES and mode != "overwrite":
+            self._check_unchanged(key, known)
+            mode = "overwrite"
+        # put again after its answer was lost, or another process wrote the same
+        e_tag = self._put_if(key, draft, mode) or self._same_content(key, draft)
+        if e_tag is None:
+            raise self._changed(key)
+        with self._lock:
+            self._entries[key] = Entry(e_tag, size, time.time())
+            self._copies.note(key, e_tag, draft)
+
+    def _put_if(self, key: str, data: Path | bytes, mode: Any) -> str | None:
+        """The e_tag of what was put; None where `mode`, the condition, does not hold."""
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
-        size = draft.stat().st_size
         with self._naming_refusals(key):
             try:
-                if size > MAX_CONDITIONAL_BYTES and mode != "overwrite":
-                    self._check_unchanged(key, known)
-                    mode = "overwrite"
-                result = self.store.put(key, draft, mode=mode)
-                e_tag = result["e_tag"]
+                return str(self.store.put(key, data, mode=mode)["e_tag"])
             except FileNotFoundError as error:
                 raise self._no_bucket() from error
-            except (AlreadyExistsError, PreconditionError) as error:
-                same = self._same_content(key, draft)
-                if same is None:
-                    raise self._changed(key) from error
-                e_tag = same  # this put, tried again after its answer was lost; or another process wrote the same
-        with self._lock:
-            self._entries[key] = Entry(str(e_tag), size, time.time())
-            self._copies.note(key, str(e_tag), draft)
+            except (AlreadyExistsError, PreconditionError):
+                return None
 
     def _check_unchanged(self, key: str, known: Entry | None) -> None:
-        try:
-            now = _entry(self.store.head(key))
-        except FileNotFoundError:
-            now = None
+        with self._naming_refusals(key):
+            try:
+                now = _entry(self.store.head(key))
+            except FileNotFoundError:
+                now = None
         if (now and now.e_tag) != (known and known.e_tag):
             raise self._changed(key)
 
@@ -511,7 +503,8 @@ class ObjectHome:
             return str(response.meta["e_tag"]), digest.hexdigest()
 
         try:
-            e_tag, digest = self._body(key, hashed)
+            with self._naming_refusals(key):
+                e_tag, digest = self._body(key, hashed)
         except FileNotFoundError:
             return None
         with draft.open("rb") as file:
@@ -535,16 +528,18 @@ class ObjectHome:
     def reload_folder(self, folder: Path) -> None:
         """Fetch every object in a folder anew: what was read is then what the bucket holds. Raises ObjectStoreError."""
         self.refresh(folder)
-        with ThreadPoolExecutor(THREADS) as threads:
-            list(threads.map(self._fetch, [key for key in self._entries if key.startswith(f"{self.key_of(folder)}/")]))
+        self._fetch_keys(self._inside(folder))
+
+    def _inside(self, folder: Path) -> list[str]:
+        """Keys of what is in a folder and its folders, by the latest listing."""
+        return [name for name in list(self._entries) if name.startswith(f"{self.key_of(folder)}/")]
 
     def _keys_under(self, target: Path) -> set[str]:
         key = self.key_of(target)
         with self._lock:
             if target.is_dir() and not target.is_symlink():  # others may have put files into it
                 self.refresh(target)
-            inside = {name for name in self._entries if name.startswith(f"{key}/")}
-            return inside | {name for name in (key, f"{key}{LINK}") if self._known(name) is not None}
+            return {*self._inside(target)} | {name for name in (key, f"{key}{LINK}") if self._known(name) is not None}
 
     def _delete(self, keys: Iterable[str]) -> None:
         names = sorted(keys)
@@ -572,17 +567,9 @@ class ObjectHome:
 
     def raw_put(self, key: str, data: bytes, e_tag: str | None) -> str | None:
         """Put an object in place of the one with this e_tag, or of none. Its e_tag; None where another is there."""
-        from obstore.exceptions import AlreadyExistsError, PreconditionError
-
-        mode: Any = "create" if e_tag is None else {"e_tag": e_tag}
-        with self._naming_refusals(key):
-            try:
-                return str(self.store.put(key, data, mode=mode)["e_tag"])
-            except FileNotFoundError as error:
-                raise self._no_bucket() from error
-            except (AlreadyExistsError, PreconditionError):
-                read = self.raw_get(key)  # this put, tried again after its answer was lost?
-                return read[1] if read is not None and json.dumps(read[0]).encode() == data else None
+        put = self._put_if(key, data, "create" if e_tag is None else {"e_tag": e_tag})
+        read = self.raw_get(key) if put is None else None  # this put, tried again after its answer was lost?
+        return read[1] if read is not None and json.dumps(read[0]).encode() == data else put
 
     def raw_keys(self, prefix: str) -> list[str]:
         """Keys under a prefix."""
@@ -595,15 +582,6 @@ class ObjectHome:
             self.store.delete(key)
 
     # -- logs -----------------------------------------------------------------------------------------------------
-
-    def note_growth(self, log: Path) -> None:
-        """A log that only this process writes has a new line: it is put every LOG_SECONDS and when the process ends."""
-        with self._lock:
-            is_due = time.monotonic() - self._logs.setdefault(log, time.monotonic()) >= LOG_SECONDS
-            if is_due:
-                self._logs[log] = time.monotonic()
-        if is_due:
-            self._put(log, log)
 
     def append(self, path: Path, data: bytes) -> None:
         """Add to a file that other machines add to. Raises ObjectChangedError where they do without end,
@@ -624,23 +602,14 @@ class ObjectHome:
         raise self._changed(self.key_of(path))
 
     def put_logs(self) -> None:
-        """Put every log of this process that grew since it was put."""
-        with self._lock:
-            waiting = [path for path in self._logs if path.is_file() and not self._is_put(path)]
-        for path in waiting:
-            self._put(path, path)
-
-    def put_left_logs(self) -> None:
-        """Put what processes that were killed left of their logs."""
+        """Put every log of costs that grew since it was put, those of processes that were killed too."""
         for path in sorted(self.root.glob("work/*/costs/*.jsonl")):
             if not self._is_put(path):
-                with self._lock:
-                    self._logs.setdefault(path, time.monotonic())
                 self._put(path, path)
 
     def _is_put(self, path: Path) -> bool:
-        copy, stat = self._copies.get(self.key_of(path)), path.stat()
-        return copy is not None and copy.state == (stat.st_ino, stat.st_size, stat.st_mtime_ns)
+        copy = self._copies.get(self.key_of(path))
+        return copy is not None and copy.state == _state(path.stat())
 
     def _put_logs_at_exit(self) -> None:
         with contextlib.suppress(StoreError, OSError, sqlite3.Error):  # the next process that opens the home puts them
@@ -659,7 +628,7 @@ class ObjectHome:
             if not is_fetched_when_used(key) or not path.is_file():
                 continue
             stat = path.stat()
-            if copy.state == (stat.st_ino, stat.st_size, stat.st_mtime_ns):
+            if copy.state == _state(stat):
                 found.append((stat.st_atime, stat.st_size, key))
         excess = sum(size for _, size, _ in found) - allowed
         removed = 0
@@ -698,8 +667,7 @@ class _Copies:
 
     def note(self, key: str, e_tag: str, file: Path) -> None:
         """The file is a copy of the object, and stays so when it is moved."""
-        stat = file.stat()
-        row = (key, e_tag, stat.st_ino, stat.st_size, stat.st_mtime_ns, time.time())
+        row = (key, e_tag, *_state(file.stat()), time.time())
         with self._lock:
             self._connection.execute("insert or replace into copies values (?, ?, ?, ?, ?, ?)", row)
 
@@ -727,6 +695,11 @@ class _Copies:
         """The file was removed."""
         with self._lock:
             self._connection.execute("delete from copies where key = ?", (key,))
+
+
+def _state(stat: os.stat_result) -> tuple[int, int, int]:
+    """Of a file: `Copy.state`."""
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
 def _is_under(key: str, prefix: str) -> bool:

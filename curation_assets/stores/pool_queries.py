@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from curation_assets.core.settings import resource_path
 from curation_assets.stores.atomic import remove_path, remove_stale
-from curation_assets.stores.catalog import can_be_interrupted, read_table_sql
+from curation_assets.stores.catalog import add_views, can_be_interrupted
 from curation_assets.stores.shard_store import ShardStore
 from curation_assets.stores.temporary import temporary_path
 
@@ -50,12 +50,7 @@ def open_whole_pool(store: ShardStore, assets: Sequence[str]) -> Iterator["duckd
     remove_stale(store.root / SPILLED)
     try:
         with bounded(folder) as connection:
-            for asset in assets:
-                store.scan(asset)  # raises MissingTableError: what to materialise
-                stage, table = asset.split("/")
-                connection.execute(f'create schema if not exists "{stage}"')
-                source = read_table_sql(store, asset)
-                connection.execute(f'create view "{stage}"."{table}" as select * from {source}')
+            add_views(connection, store, assets)
             yield connection
     finally:
         remove_path(folder)

@@ -71,15 +71,19 @@ def are_usable() -> pl.Expr:
     return ~are_blank(pl.col("caption")) & pl.col("source_reason").is_null()
 
 
-def drop_reason(row: Mapping[str, Any]) -> str | None:
-    """Why we do not want a row, whatever its image: taken down, an earlier twin, or nothing written in its caption."""
-    if row["source_reason"] == TAKEDOWN:
-        return TAKEDOWN
+def end_without_image(row: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """(status, reason) of a registered row that ends whatever its image is; (None, None) of all others.
+
+    Dropped: taken down, an earlier twin, nothing written in its caption. Failed: as delivered (missing_txt, …).
+    """
+    caption, delivered = row["caption"], row["source_reason"]
+    if delivered == TAKEDOWN:
+        return "dropped", TAKEDOWN
     if row["is_duplicate"]:
-        return "duplicate_sample_id"
-    if row["caption"] is not None and is_blank(row["caption"]):
-        return "empty_caption"
-    return None
+        return "dropped", "duplicate_sample_id"
+    if delivered is not None and (caption is None or not is_blank(caption)):
+        return "failed", delivered
+    return ("dropped", "empty_caption") if caption is None or is_blank(caption) else (None, None)
 
 
 def without_denied(rows: pl.DataFrame, denylist: Denylist) -> pl.DataFrame:
@@ -138,13 +142,9 @@ def build_sample_rows(
         carried = ("sample_id", "shard", "source_row", "url", "caption", OWN_ID)
         row |= {name: source_row[name] for name in carried if name in schema}
         row |= {"has_image": False, "status": "kept"}
-        reason = drop_reason(source_row)
-        if reason is None and source_row["source_reason"] is None and source_row["caption"] is None:
-            reason = "empty_caption"
-        if reason is not None:
-            row |= {"status": "dropped", "reason": reason}
-        elif source_row["source_reason"] is not None:
-            row |= {"status": "failed", "reason": source_row["source_reason"]}
+        status, reason = end_without_image(source_row)
+        if status is not None:
+            row |= {"status": status, "reason": reason}
         elif fetched["status"] != "kept":
             row |= {"status": fetched["status"], "reason": fetched["reason"]}
         elif has_images:
@@ -152,14 +152,9 @@ def build_sample_rows(
             is_delivered = source_row["member"] is not None
             tar = source_row["tar"] if is_delivered else f"{download_folder}/{fetched['tar']}"
             member = source_row["member"] if is_delivered else fetched["member"]
-            if hash_list and _is_listed(work, tar, member, hash_list, fetched["original_sha256"]):
-                row |= {
-                    **{name: None for name in _SHOWING if name in schema},
-                    "status": "dropped",
-                    "reason": QUARANTINED,
-                }
-            else:
-                row |= _image_columns(work, tar, member, limits)
+            row |= _image_columns(work, tar, member, limits, hash_list, fetched["original_sha256"])
+            if row["reason"] == QUARANTINED:
+                row |= {name: None for name in _SHOWING if name in schema}
         rows.append(row)
     return pl.DataFrame(rows, schema=schema, orient="row")
 
@@ -168,17 +163,13 @@ def build_sample_rows(
 _SHOWING = (OWN_ID, "url", "caption", "original_width", "original_height", "original_sha256")
 
 
-def _is_listed(work: Path, tar: str, member: str, hash_list: HashList, original_sha256: str | None) -> bool:
+def _image_columns(
+    work: Path, tar: str, member: str, limits: ImageLimits, hash_list: HashList, original_sha256: str | None
+) -> dict[str, Any]:
     try:
         data = tar_index(work / tar).read(member)
-    except ImageRejected:
-        return False  # nothing whole to compare; the row fails as truncated
-    return hash_list.matches(data, [original_sha256])
-
-
-def _image_columns(work: Path, tar: str, member: str, limits: ImageLimits) -> dict[str, Any]:
-    try:
-        data = tar_index(work / tar).read(member)
+        if hash_list and hash_list.matches(data, [original_sha256]):
+            return {"status": "dropped", "reason": QUARANTINED}
         facts = check_image(data, limits)
     except ImageRejected as rejection:
         return {"status": "failed", "reason": f"image_{rejection.reason}"}

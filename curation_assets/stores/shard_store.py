@@ -48,7 +48,7 @@ from curation_assets.stores.atomic import (
 from curation_assets.stores.content_hash import config_sha256, file_hashes, folder_sha256, frame_sha256
 from curation_assets.stores.costs import attempt, wall_seconds
 from curation_assets.stores.documents import save_document
-from curation_assets.stores.file_hash import file_sha256, remembered
+from curation_assets.stores.file_hash import file_sha256, once_per_version, remembered
 from curation_assets.stores.lease import brief_lock
 from curation_assets.stores.manifest import InputVersion, Manifest, model_records, utc_now
 from curation_assets.stores.objects import MAX_AGE_SECONDS, ObjectChangedError, object_home
@@ -131,14 +131,12 @@ def folder_manifest(folder: Path) -> Manifest | None:
     path = files.parent / MANIFEST_FILE
     if not path.is_file():
         raise ValueError(f"{files.parent} has no {MANIFEST_FILE}")
-    state = path.stat()
-    return _manifest_of_version(str(path), state.st_ino, state.st_mtime_ns, state.st_size)
+    return _manifest_of_version(path)
 
 
-@functools.lru_cache(maxsize=256)
-def _manifest_of_version(path: str, inode: int, modified_ns: int, size: int) -> Manifest:
-    """As `_manifest_in`: a version's manifest is written once."""
-    data = Path(path).read_bytes()
+@once_per_version(256)
+def _manifest_of_version(path: Path) -> Manifest:
+    data = path.read_bytes()
     manifest = Manifest.from_json(data.decode("utf-8"))
     if not is_sealed(data):
         raise ValueError(f"{path} is damaged: its bytes are not those that were written")

@@ -6,7 +6,6 @@ of which state of the tar (e_tag and size) they are; of another state it counts 
 """
 
 import contextlib
-import functools
 import gzip
 import json
 import zlib
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING
 from curation_assets.core.errors import StoreError
 from curation_assets.core.settings import working_copy
 from curation_assets.stores.atomic import remove_path, replacing
-from curation_assets.stores.file_hash import file_sha256
+from curation_assets.stores.file_hash import file_sha256, once_per_version
 
 if TYPE_CHECKING:
     from curation_assets.stores.objects import ObjectHome
@@ -29,45 +28,34 @@ _SUFFIX = ".json.gz"
 Places = Mapping[str, tuple[int, int]]  # name of a member → byte where its data begins, its size in bytes
 
 
-def read_range(tar: Path, member: str) -> bytes | None:
-    """Bytes of one member of a tar that is not on this machine; None where the tar itself is to be read.
+@dataclass(frozen=True)
+class FarTar:
+    """A tar in a bucket that is not on this machine, by its index. What it reads is None where the tar is another by
+    now; raises ObjectStoreError."""
 
-    That is: a home on a disk, a tar that is here, one without an index or another than the index is of.
-    Raises KeyError for an unknown name, ObjectStoreError.
-    """
-    objects = _objects(tar)
-    index = None if objects is None or objects.is_here(tar) else _index(objects, tar)
-    if objects is None or index is None:
-        return None
-    if member not in index.places:
-        raise KeyError(f"{tar} has no member {member!r}; it has {len(index.places)} files")
-    return objects.read_range(tar, index.e_tag, *index.places[member])
+    objects: "ObjectHome"
+    path: Path
+    e_tag: str
+    size: int
+    sha256: str  # 64 hex digits
+    places: Places
 
+    def read(self, member: str) -> bytes | None:
+        """Bytes of one member. Raises KeyError for an unknown name."""
+        if member not in self.places:
+            raise KeyError(f"{self.path} has no member {member!r}; it has {len(self.places)} files")
+        return self.objects.read_range(self.path, self.e_tag, *self.places[member])
 
-def places_in_bucket(tar: Path) -> Places | None:
-    """Where the members of a tar that is not on this machine lie; None where the tar itself is to be read."""
-    objects = _objects(tar)
-    index = None if objects is None or objects.is_here(tar) else _index(objects, tar)
-    return None if index is None else index.places
-
-
-def read_span(tar: Path, start: int, size: int) -> bytes | None:
-    """Bytes of a tar that is not on this machine, as far as it has them; None where the tar itself is to be read.
-
-    Raises ObjectStoreError.
-    """
-    objects = _objects(tar)
-    index = None if objects is None or objects.is_here(tar) else _index(objects, tar)
-    if objects is None or index is None:
-        return None
-    return objects.read_range(tar, index.e_tag, start, min(size, index.size - start))
+    def read_span(self, start: int, size: int) -> bytes | None:
+        """Bytes of the tar, as far as it has them."""
+        return self.objects.read_range(self.path, self.e_tag, start, min(size, self.size - start))
 
 
-def indexed_sha256(tar: Path) -> str | None:
-    """sha256 of a tar that is not on this machine, 64 hex digits; None where the tar itself is to be read."""
-    objects = _objects(tar)
-    index = None if objects is None or objects.is_here(tar) else _index(objects, tar)
-    return None if index is None else index.sha256
+def far_tar(path: Path) -> FarTar | None:
+    """A tar that is not on this machine; None where the tar itself is to be read: of a home on a disk, one that is
+    here, one without an index or another than the index is of."""
+    objects = _objects(path)
+    return None if objects is None or objects.is_here(path) else _index(objects, path)
 
 
 def put_places(tar: Path, places: Places) -> None:
@@ -110,30 +98,21 @@ def _objects(tar: Path) -> "ObjectHome | None":
     return objects if objects is not None and objects.is_object(tar) else None
 
 
-@dataclass(frozen=True)
-class _Index:
-    e_tag: str
-    size: int
-    sha256: str
-    places: Places
-
-
-def _index(objects: "ObjectHome", tar: Path) -> _Index | None:
+def _index(objects: "ObjectHome", tar: Path) -> FarTar | None:
     """The index of a tar as it is in the bucket now, as far as this machine knows."""
     entry, path = objects.entry(tar), index_path(objects, tar)
     if entry is None:
         return None
     objects.fetch(path)
     try:
-        stat = path.stat()
-        index = _read(path, stat.st_ino, stat.st_mtime_ns, stat.st_size)
+        index = _read(path, objects, tar)
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError):  # none, or a damaged one
         return None
     return index if (index.e_tag, index.size) == (entry.e_tag, entry.size) else None
 
 
-@functools.lru_cache(maxsize=64)
-def _read(path: Path, inode: int, modified_ns: int, size: int) -> _Index:
+@once_per_version(64)
+def _read(path: Path, objects: "ObjectHome", tar: Path) -> FarTar:
     content = json.loads(gzip.decompress(path.read_bytes()))
     places = {name: (start, length) for name, start, length in content["members"]}
-    return _Index(content["e_tag"], content["size"], content["sha256"], places)
+    return FarTar(objects, tar, content["e_tag"], content["size"], content["sha256"], places)

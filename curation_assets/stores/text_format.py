@@ -6,16 +6,17 @@ record with a reason, not a guess.
 
 import codecs
 import csv
-import functools
 import gzip
 import io
 import re
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Literal, NamedTuple, TypeVar
+from typing import BinaryIO, Literal, NamedTuple
+
+from curation_assets.stores.file_hash import once_per_version
 
 SUFFIXES = (".parquet", ".csv", ".tsv", ".jsonl")
 Separator = Literal["comma", "tab", "semicolon", "bar"]
@@ -35,7 +36,6 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
@@ -91,21 +91,6 @@ def table_suffix(path: Path) -> str:
     return suffix if suffix in SUFFIXES and not (is_packed and suffix == ".parquet") else ""
 
 
-def once_per_version(function: Callable[..., _Result]) -> Callable[..., _Result]:
-    """Results of `function(path, …)`, kept while the file is what it was."""
-
-    @functools.lru_cache(maxsize=1024)
-    def kept(path: Path, stamp: tuple[int, ...], *args: object) -> _Result:
-        return function(path, *args)
-
-    @functools.wraps(function)
-    def call(path: Path, *args: object) -> _Result:
-        stat = path.stat()
-        return kept(path, (stat.st_size, stat.st_mtime_ns, stat.st_ino), *args)
-
-    return call
-
-
 # -- lines ------------------------------------------------------------------------------------------------------------
 
 
@@ -150,7 +135,7 @@ def _open(path: Path) -> BinaryIO:
     return io.BufferedReader(_Unpacked(path), 1 << 18) if is_packed(path) else path.open("rb")
 
 
-@once_per_version
+@once_per_version(1024)
 def layout_of(path: Path, encoding: str = "utf-8") -> tuple[str, str]:
     """(encoding, line end) of a text file. `encoding` is what it is said to have; the mark of another one, and UTF-16
     without a mark, are seen where that is UTF-8.
@@ -277,7 +262,7 @@ def _unquoted(cell: str) -> str:
     return quoted[1].replace('""', '"') if quoted else cell
 
 
-@once_per_version
+@once_per_version(1024)
 def dialect_of(path: Path, text: TextFormat, suffix: str) -> Dialect:
     """How a csv or tsv file is written: as `text` says where it speaks, else as its suffix and its header show.
 

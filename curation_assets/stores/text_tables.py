@@ -13,7 +13,7 @@ from typing import IO
 import polars as pl
 
 from curation_assets.numeric.caption_benchmark import WORD_COLUMNS
-from curation_assets.stores.damaged_tables import ROW_REASON, read_sound_rows, sound_parts
+from curation_assets.stores.damaged_tables import ROW_REASON, sound_parts
 from curation_assets.stores.text_format import MAX_LINE, lines_of, table_suffix
 
 TEXT_KEYS = ("caption", "word", "text")
@@ -24,29 +24,20 @@ _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 _PICTURES = {chr(code): chr(0x2400 + code) for code in range(32) if chr(code) not in "\t\n\r"} | {"\x7f": "␡"}
 
 
-def read_rows(path: Path, *, empty_is_null: bool = False, suffix: str | None = None) -> pl.DataFrame:
-    """Rows of a csv, tsv, parquet or jsonl file (`damaged_tables.read_sound_rows`), all of them sound.
+def read_rows(path: Path, *, suffix: str | None = None) -> pl.DataFrame:
+    """Rows of a csv, tsv, parquet or jsonl file (`damaged_tables.sound_parts`), all of them sound.
 
-    Of a text file every column is text: a caption such as "007" stays what it was. `empty_is_null`: an
-    empty cell of a text file is null, not "". Raises ValueError for another kind of file or one with a row
-    that cannot be read, FileNotFoundError where there is none.
+    Of a text file every column is text: a caption such as "007" stays what it was, and an empty cell is "". Raises
+    ValueError for another kind of file or one with a row that cannot be read, FileNotFoundError where there is none.
     """
     if not path.is_file():
         raise FileNotFoundError(f"no file {path}")
-    suffix = suffix or table_suffix(path)
-    table = read_sound_rows(path, suffix=suffix)
-    wrong = table[ROW_REASON].drop_nulls()
-    if len(wrong):
-        raise _damaged(path, suffix, len(wrong), table.height, wrong[0])
-    table = table.drop(ROW_REASON)
-    if empty_is_null or suffix not in TEXT_SUFFIXES:
-        return table
-    return table.with_columns(pl.col(pl.String).fill_null(""))
+    return pl.concat(read_parts(path, suffix or table_suffix(path)), rechunk=True)
 
 
 def read_parts(path: Path, suffix: str, *, empty_is_null: bool = False) -> Iterator[pl.DataFrame]:
-    """`read_rows` of a csv, tsv or jsonl file, part by part, one at least. Raises after the last part, and gives none
-    from the first on that has a damaged row.
+    """`read_rows` part by part, one at least; `empty_is_null`: an empty cell of a text file is null, not "". Raises
+    after the last part, and gives none from the first on that has a damaged row.
     """
     count = damaged = 0
     first = ""
@@ -57,14 +48,10 @@ def read_parts(path: Path, suffix: str, *, empty_is_null: bool = False) -> Itera
             is_text = suffix in TEXT_SUFFIXES and not empty_is_null
             yield part.drop(ROW_REASON).with_columns(pl.col(pl.String).fill_null("") if is_text else [])
     if damaged:
-        raise _damaged(path, suffix, damaged, count, first)
-
-
-def _damaged(path: Path, suffix: str, damaged: int, count: int, first: str) -> ValueError:
-    return ValueError(
-        f"{path} cannot be read as {suffix[1:]}: {damaged} of its {count} rows are damaged, first {first}; repair it "
-        "or leave it out"
-    )
+        raise ValueError(
+            f"{path} cannot be read as {suffix[1:]}: {damaged} of its {count} rows are damaged, first {first}; repair "
+            "it or leave it out"
+        )
 
 
 def escaped(table: pl.DataFrame) -> pl.DataFrame:

@@ -31,7 +31,7 @@ from curation_assets.sources.shard_keys import KEYS_FILE
 from curation_assets.stores import costs
 from curation_assets.stores.catalog import rebuild_catalog
 from curation_assets.stores.denylist import Denylist, add_to_denylist
-from curation_assets.stores.home_format import check_format
+from curation_assets.stores.home_format import check_home
 from tests.support.command import curate
 from tests.support.id_lists import read_subset
 from tests.support.lineage_pools import bring_up_to_date, finished_photos
@@ -165,7 +165,7 @@ def test_a_declaration_that_no_run_has_read_is_named_and_no_damage(home: Path) -
 READERS: dict[str, Callable[[PoolContext], object]] = {
     DENYLIST: lambda ctx: Denylist.load(ctx.settings.home),
     PENDING: lambda ctx: pending_takedown(ctx.settings.home, "photos"),
-    "format.json": lambda ctx: check_format(ctx.settings.home),
+    "format.json": lambda ctx: check_home(ctx.settings.home),
     EXPORTS_FILE: lambda ctx: recorded_exports(ctx.settings.home),
     f"exported/{EXPORT_FLAG}": lambda ctx: _flag(ctx.settings.home / "exported"),
     f"work/photos/{KEYS_FILE}": lambda ctx: ctx.shards(),

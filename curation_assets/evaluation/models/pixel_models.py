@@ -11,7 +11,6 @@ from typing import Any, Self, Unpack
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import nn
 from transformers import (
     AutoConfig,
@@ -24,6 +23,7 @@ from transformers import (
     ViTImageProcessor,
 )
 
+from curation_assets.core.roles import Images
 from curation_assets.engines.addresses import local_folder, resolve_address
 from curation_assets.engines.batches import autocast, chunks, quiet_loading, unique_texts
 from curation_assets.evaluation.models.fitting import (
@@ -38,7 +38,7 @@ from curation_assets.evaluation.models.fitting import (
 from curation_assets.evaluation.models.miniature import contrastive_loss, encode_captions
 
 #: Positions of images → the images, in their order. Called for one batch at a time.
-ImageLoader = Callable[[Sequence[int]], Sequence[Image.Image]]
+ImageLoader = Callable[[Sequence[int]], Images]
 #: An address of pretrained weights, or the keywords of a transformers configuration (with `model_type`) for fresh ones.
 Tower = str | Mapping[str, Any]
 

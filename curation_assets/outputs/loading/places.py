@@ -22,7 +22,7 @@ from curation_assets.stores.file_hash import FileState
 from curation_assets.stores.images import tar_index
 from curation_assets.stores.mapped_rows import mapped_rows, slices
 from curation_assets.stores.parquet import UNREADABLE, is_whole, parquet_footer, read_parquet, write_sealed
-from curation_assets.stores.tar_members import places_in_bucket
+from curation_assets.stores.tar_members import far_tar
 
 _SCHEMA = {"source_row": pl.Int64, "offset": pl.Int64, "length": pl.Int64}
 
@@ -79,7 +79,7 @@ def _of_shard(ctx: PoolContext, shard: str) -> pl.DataFrame:
     samples = store.scan(SAMPLES, [shard]).select("source_row", "tar", "member").drop_nulls().collect()
     tars = {tar: store.root / tar for tar in samples["tar"].unique().sort()}
     states = {tar: FileState.of(path) if path.is_file() else None for tar, path in tars.items()}
-    if any(places_in_bucket(path) is not None for path in tars.values()):
+    if any(far_tar(path) is not None for path in tars.values()):
         return _found(samples, tars)  # the bucket has the index
     manifest = store.manifest(SAMPLES, shard)
     assert manifest is not None, shard
@@ -99,13 +99,12 @@ def _of_shard(ctx: PoolContext, shard: str) -> pl.DataFrame:
 def _found(samples: pl.DataFrame, tars: Mapping[str, Path]) -> pl.DataFrame:
     found = [pl.DataFrame(schema={"tar": pl.String, "member": pl.String, "offset": pl.Int64, "length": pl.Int64})]
     for tar, path in tars.items():
-        places = places_in_bucket(path)
-        if places is None:
-            try:
-                members = tar_index(path).members
-            except OSError:  # no tar: its rows have no place
-                continue
-            places = {name: (member.offset, member.size) for name, member in members.items()}
+        far = far_tar(path)
+        try:
+            members = tar_index(path).members if far is None else {}
+        except OSError:  # no tar: its rows have no place
+            continue
+        places = far.places if far else {name: (member.offset, member.size) for name, member in members.items()}
         names = samples.filter(pl.col("tar") == tar)["member"].to_list()
         rows = [(tar, name, *places[name]) for name in names if name in places]
         found.append(pl.DataFrame(rows, schema=found[0].schema, orient="row"))

@@ -12,7 +12,7 @@ import numpy as np
 
 from curation_assets.core.settings import working_copy
 from curation_assets.stores.objects import THREADS
-from curation_assets.stores.tar_members import read_span
+from curation_assets.stores.tar_members import far_tar
 
 MAX_GAP = 64 * 1024  # bytes between two members that are read along: less than another request or seek costs
 MAX_SPAN = 8 * 1024 * 1024  # bytes of one read, unless one member is larger
@@ -69,7 +69,8 @@ class Members:
     def _read_span(self, span: np.ndarray) -> list[tuple[int, bytes]]:
         tar = self.tars[self.tar[span[0]]]
         first, size = self._bounds(span)
-        data = read_span(tar, first, size)
+        far = far_tar(tar)
+        data = None if far is None else far.read_span(first, size)
         if data is None:
             try:
                 file = os.open(tar, os.O_RDONLY)

@@ -7,7 +7,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, astuple
+from dataclasses import astuple
 from functools import partial
 from itertools import starmap
 from pathlib import Path
@@ -18,7 +18,6 @@ import polars as pl
 from curation_assets.core.settings import Settings
 from curation_assets.sources.base import Found, Note, Offered
 from curation_assets.sources.image_columns import (
-    ImageColumns,
     caption_in,
     detect_images,
     folder_of,
@@ -62,14 +61,12 @@ class ImageTable(TableSource):
         detected = detect_images(source, columns, offered.text)
         if detected is None:
             return None
-        named: dict[str, str | None] = {ours: theirs for ours, theirs in asdict(detected).items() if theirs is not None}
-        if detected.image is not None and (own_id := own_id_column(source, detected.uid, offered.text)):
-            named[OWN_ID] = own_id
-        tables = tables_in(source) if detected.image is not None else []
-        if tables:
-            schema = columns_of(tables[0], offered.text)
-            named |= given_columns_of(source, offered.columns, schema, list(named.values()))
-        return Found(source, named)
+        if "image" not in detected:
+            return Found(source, {})
+        own_id = own_id_column(source, detected.get("uid"), offered.text)
+        named = detected | ({OWN_ID: own_id} if own_id else {})
+        schema = columns_of(tables_in(source)[0], offered.text)
+        return Found(source, named | given_columns_of(source, offered.columns, schema, list(named.values())))
 
     def check(self, pool: PoolFacts, settings: Settings) -> None:
         """Raise ValueError for a column that is not there, and where not one row of a source has an image."""
@@ -95,22 +92,22 @@ class ImageTable(TableSource):
         of them, and a source_reason. Every image is read once per version of the source, to be identified; none is
         held."""
         text, folder = pool.text_format, folder_of(source)
-        columns = ImageColumns(*(pool.columns.get(name) for name in ("image", "caption", "url", "uid", OWN_ID)))
-        numbers, carried = self.numbers(pool), carried_columns(pool.columns)
-        tables = tables_in(source) if columns.image is not None else []
-        if columns.image is not None and not tables:
+        columns = {name: theirs for name in _READ if (theirs := pool.columns.get(name))}
+        image, numbers, carried = columns.pop("image", None), self.numbers(pool), carried_columns(pool.columns)
+        tables = [] if image is None else tables_in(source)
+        if image is not None and not tables:
             raise FileNotFoundError(f"source {source} has no table ({', '.join(SUFFIXES)}) any more; put it back")
         facts = {
             "names": [path.relative_to(folder).as_posix() for path in tables] or _beside(source),
-            "columns": {ours: theirs for ours, theirs in asdict(columns).items() if ours != OWN_ID or theirs},
+            "columns": [image, columns],
             **({"numbers": dict(numbers)} if numbers else {}),
             **({"carried": carried} if carried else {}),
             **({} if text == TextFormat() else {"text": text.config()}),
         }
-        if columns.image is None:
+        if image is None:
             return Reading([], facts, lambda: [_rows_beside(source)])
         named, counts = list[str](), dict[str, int]()
-        rows = partial(_rows_of_tables, source, tables, columns, text, numbers, carried, named, counts)
+        rows = partial(_rows_of_tables, source, tables, image, columns | carried, text, numbers, named, counts)
         return Reading(tables, facts, rows, named, counts)
 
     def schema(self, pool: PoolFacts) -> Mapping[str, pl.DataType | type[pl.DataType]]:
@@ -134,6 +131,7 @@ class ImageTable(TableSource):
 
 
 SOURCE = ImageTable()
+_READ = ("image", "caption", "url", "uid", OWN_ID)
 
 
 def _where_tables_lie(source: Path) -> Path:
@@ -179,35 +177,35 @@ _SCHEMA = pl.Schema(
 def _rows_of_tables(
     source: Path,
     tables: Sequence[Path],
-    columns: ImageColumns,
+    image: str,
+    columns: Mapping[str, str],
     text: TextFormat,
     numbers: Mapping[str, str],
-    carried: Mapping[str, str],
     named: list[str],
     counts: dict[str, int],
 ) -> Iterator[pl.DataFrame]:
     """Rows of all tables with their images, those of a table at once; `named` and `counts` as of `Reading`."""
-    assert columns.image is not None, "a folder without a table has no rows of tables"
-    image, folder = columns.image, folder_of(source)
-    has_bytes = has_lists = False
-    more = [*([OWN_ID] if columns.own_id else []), *carried]
-    theirs = {"caption": columns.caption, "url": columns.url, "uid": columns.uid}
-    theirs |= {**({OWN_ID: columns.own_id} if columns.own_id else {}), **carried}
+    folder, has_bytes, has_lists = folder_of(source), False, False
+    texts_read = {name: columns.get(name) for name in ("caption", "url", "uid")} | columns
     for path in tables:
         schema = schema_of(path, text)
         dtype = schema.get(image)
         if dtype is None:
             raise ValueError(f"{path} has no column {image!r} for image, as the files before it have")
         has_bytes = holds_bytes(dtype)
-        texts = pl.concat(text_parts(path, theirs, numbers, text))
+        texts = pl.concat(text_parts(path, texts_read, numbers, text))
         if has_bytes:
             images = _bytes_rows(folder, path, image, named)
         else:
             names = read_sound_rows(path, [image], text=text)[image].cast(pl.String)
             images = _file_rows(folder, names, named)
         first = pl.coalesce("source_reason", "image_reason").alias("source_reason")
-        yield texts.hstack(images).with_columns(first).select(*_SCHEMA, *numbers, *more)
-        has_lists = has_lists or isinstance(schema.get(columns.caption or ""), pl.List)
+        yield (
+            texts.hstack(images)
+            .with_columns(first)
+            .select(*_SCHEMA, *numbers, *(name for name in texts_read if name not in _SCHEMA))
+        )
+        has_lists = has_lists or isinstance(schema.get(columns.get("caption", "")), pl.List)
     counts["captions_in_lists"] = int(has_lists)
     if source.is_dir() and not has_bytes:
         counts["unlisted_images"] = len(set(image_names(folder)) - {Path(name).as_posix() for name in named})

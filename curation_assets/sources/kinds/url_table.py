@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 
 from curation_assets.sources.base import Found, Note, Offered
-from curation_assets.sources.pool_facts import PoolFacts
+from curation_assets.sources.pool_facts import ColumnNames, PoolFacts
 from curation_assets.sources.split import Reading, Split
 from curation_assets.sources.table_files import partition_values, tables_of
 from curation_assets.sources.tables import TableSource, rows_that_fail
@@ -98,7 +98,7 @@ def size_columns(source: Path, text: TextFormat) -> dict[str, str]:
 
 
 def _rows(
-    files: Sequence[Path], columns: Mapping[str, str | None], text: TextFormat, numbers: Mapping[str, str]
+    files: Sequence[Path], columns: ColumnNames, text: TextFormat, numbers: Mapping[str, str]
 ) -> Iterator[pl.DataFrame]:
     """Grain: one row per source row, in source order."""
     more = [*numbers, *(ours for ours in columns if ours not in _READ)]

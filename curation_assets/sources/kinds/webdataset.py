@@ -16,7 +16,7 @@ from curation_assets.core.settings import Settings
 from curation_assets.numeric.identity import is_sample_id, sample_id_of
 from curation_assets.sources.base import Found, Note, Offered, Source
 from curation_assets.sources.download.reasons import reason_of
-from curation_assets.sources.pool_facts import PoolFacts
+from curation_assets.sources.pool_facts import ColumnNames, PoolFacts
 from curation_assets.sources.shard_keys import tar_of_shard, tars_by_shard
 from curation_assets.sources.table_files import split_notes
 from curation_assets.sources.text_columns import GIVEN_NAMES, MAX_GIVEN_CHARACTERS, carried_columns
@@ -30,7 +30,7 @@ from curation_assets.stores.objects import object_home
 from curation_assets.stores.parquet import scan_parquet
 from curation_assets.stores.provenance import GIVEN
 from curation_assets.stores.samples import OWN_ID, mark_duplicates, without_denied
-from curation_assets.stores.tar_members import indexed_sha256
+from curation_assets.stores.tar_members import far_tar
 from curation_assets.stores.tar_samples import (
     DownloadResults,
     TarSample,
@@ -73,13 +73,13 @@ class Webdataset(Source):
     def fingerprint(self, pool: PoolFacts, shard: str, settings: Settings) -> dict[str, str]:
         cache = settings.work(pool.name) / "source" / f"{shard}.sha256.json"
         tar = _tar(pool, shard, settings)
-        known = indexed_sha256(tar)
-        files = [*([] if known else [tar]), *siblings(tar)]
-        if known is None:
+        far = far_tar(tar)
+        if far is None:
             fetch(tar)
+        files = siblings(tar) if far else [tar, *siblings(tar)]
         try:
             hashes = {Path(path).name: sha256 for path, sha256 in cached_sha256(files, cache).items()} if files else {}
-            fingerprint = {tar.name: known, **hashes} if known else hashes
+            fingerprint = {tar.name: far.sha256, **hashes} if far else hashes
         except FileNotFoundError:
             raise
         except OSError as error:  # the shard is a failed row until it can be read
@@ -97,7 +97,7 @@ class Webdataset(Source):
         """From the tables beside the tars where all have one; else an estimate by the first tar."""
         return expected_row_count(find_tars(self.path(pool, settings)))
 
-    def describe(self, pool: PoolFacts, settings: Settings, given: Mapping[str, str | None]) -> Iterator[Note]:
+    def describe(self, pool: PoolFacts, settings: Settings, given: ColumnNames) -> Iterator[Note]:
         check_images(self.path(pool, settings))
         notes = tar_notes(self.path(pool, settings))
         more = len(notes) - SHOWN_NOTES
@@ -242,7 +242,7 @@ def _given_keys(source: Path) -> dict[str, str]:
     return {}
 
 
-def _given_of(keys: Mapping[str, str | None], *facts: Mapping[str, Any]) -> dict[str, str | None]:
+def _given_of(keys: ColumnNames, *facts: Mapping[str, Any]) -> dict[str, str | None]:
     """What a sample's json, or the table beside the tar, has under the keys that the pool names."""
     found: dict[str, str | None] = {}
     for ours, key in carried_columns(keys).items():
@@ -290,9 +290,7 @@ _ROW_SCHEMA = {
 }
 
 
-def read_tar_rows(
-    tar: Path, columns: Mapping[str, str | None] = MappingProxyType({}), *, with_sha256: bool = False
-) -> pl.DataFrame:
+def read_tar_rows(tar: Path, columns: ColumnNames = MappingProxyType({}), *, with_sha256: bool = False) -> pl.DataFrame:
     """Grain: one row per key, sorted by key: the tar's samples and those that img2dataset's table lists as failed;
     then one row per sample whose key was there already, and one where the tar is damaged and no table lists its rows.
 
@@ -314,12 +312,12 @@ def read_tar_rows(
     schema = {**_ROW_SCHEMA, **dict.fromkeys(carried_columns(columns), pl.String)}
     frame = pl.DataFrame(numbered, schema=schema, orient="row")
     if with_sha256:
-        hashes = [None if index is None else _sha256(index, member) for member in frame["member"]]
+        hashes = [index and member and index.sha256(member) for member in frame["member"]]
         frame = frame.with_columns(pl.Series("image_sha256", hashes, dtype=pl.String))
     return mark_duplicates(frame)
 
 
-def _rows(index: TarIndex, columns: Mapping[str, str | None]) -> Iterator[dict[str, Any]]:
+def _rows(index: TarIndex, columns: ColumnNames) -> Iterator[dict[str, Any]]:
     samples, results = members_by_key(index), download_results(index.path)
     for key in sorted(set(samples) | set(results.by_key)):
         if key in samples:
@@ -355,17 +353,8 @@ def _lost_row(tar: Path, reason: str, number: int = 1) -> dict[str, Any]:
     return dict.fromkeys(_ROW_SCHEMA) | {"sample_id": identity, "source_reason": reason}
 
 
-def _sha256(index: TarIndex, member: str | None) -> str | None:
-    if member is None:
-        return None
-    try:
-        return hashlib.sha256(index.read(member)).hexdigest()
-    except ImageRejected:
-        return None
-
-
 def _row(
-    index: TarIndex, key: str, sample: TarSample, results: DownloadResults, columns: Mapping[str, str | None]
+    index: TarIndex, key: str, sample: TarSample, results: DownloadResults, columns: ColumnNames
 ) -> dict[str, Any]:
     caption, text_reason = text_of(index, sample.text)
     meta, json_reason = json_of(index, sample.meta)

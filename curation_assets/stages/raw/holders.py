@@ -1,7 +1,7 @@
 """Where samples lie before any method has seen them: registered rows, the pool's source, downloads."""
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
@@ -10,7 +10,7 @@ from curation_assets.core.seal import SEAL_LINE, sealed_text
 from curation_assets.core.table_names import REGISTERED_SHARDS, SAMPLES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.holder import SAMPLE_SCHEMA, Holder, Left, Takedown, files_in
-from curation_assets.flow.table import Table
+from curation_assets.flow.table import Tables
 from curation_assets.numeric.identity import sample_id_from
 from curation_assets.sources.download.download import take_down_downloads
 from curation_assets.sources.kinds.webdataset import takedown_marker
@@ -34,7 +34,7 @@ from curation_assets.stores.scrubbing import HASHES, Needles
 class RegisteredRows(Holder):
     """Registered rows and raw/samples: they say which samples of the denylist the pool has."""
 
-    def find(self, ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown, *, is_resumed: bool) -> None:
+    def find(self, ctx: PoolContext, tables: Tables, takedown: Takedown, *, is_resumed: bool) -> None:
         denylist = Denylist.load(ctx.settings.home, ctx.pool.implied_source)
         rows = affected_samples(ctx, denylist)
         takedown.samples = pl.concat([takedown.samples, rows.select(SAMPLE_SCHEMA.names())])
@@ -46,7 +46,7 @@ class RegisteredRows(Holder):
 class Sources(Holder):
     """The pool's source. The tars of its owner are rewritten where the takedown may do so; tables never are."""
 
-    def find(self, ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown, *, is_resumed: bool) -> None:
+    def find(self, ctx: PoolContext, tables: Tables, takedown: Takedown, *, is_resumed: bool) -> None:
         if not (takedown.with_sources and ctx.pool.source_kind.has_own_tars):
             return
         denylist = Denylist.load(ctx.settings.home, ctx.pool.implied_source)
@@ -65,10 +65,10 @@ class Sources(Holder):
                 unknown.append(shard)  # stays as it is, and the certificate names it
         takedown.samples = pl.concat([takedown.samples, held.filter(~pl.col("shard").is_in(unknown))])
 
-    def artefacts(self, ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown) -> Iterator[Path]:
+    def artefacts(self, ctx: PoolContext, tables: Tables, takedown: Takedown) -> Iterator[Path]:
         return (path for name in ("source", "world", "truth", FOLDER) for path in files_in(ctx.store.root / name))
 
-    def purge(self, ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown) -> None:
+    def purge(self, ctx: PoolContext, tables: Tables, takedown: Takedown) -> None:
         pool = ctx.pool
         for shard in takedown.shards if pool.source_kind.has_own_tars else ():
             _purge_tar(ctx, shard, takedown)
@@ -85,20 +85,20 @@ class Sources(Holder):
         tars, unread = images_in_sources(ctx, Needles.of(takedown.samples).sha256)  # of other rows, too
         return Left(with_owners=[(str(tar), "image") for tar in tars], not_done=unread)
 
-    def checks(self, ctx: PoolContext, tables: Mapping[str, Table]) -> Iterator[Check]:
+    def checks(self, ctx: PoolContext, tables: Tables) -> Iterator[Check]:
         return source_checks(ctx, tables)
 
 
 class Downloads(Holder):
     """Images that were fetched, or copied into tars of ours."""
 
-    def artefacts(self, ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown) -> Iterator[Path]:
+    def artefacts(self, ctx: PoolContext, tables: Tables, takedown: Takedown) -> Iterator[Path]:
         return (path for shard in takedown.shards for path in files_in(ctx.store.root / DOWNLOADS_FOLDER / shard))
 
     def of_shard(self, ctx: PoolContext, shard: str) -> Iterator[Path]:
         return (ctx.store.root / DOWNLOADS_FOLDER).glob(shard)
 
-    def purge(self, ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown) -> None:
+    def purge(self, ctx: PoolContext, tables: Tables, takedown: Takedown) -> None:
         pool = ctx.pool
         # without registered rows: an interrupted takedown got past that shard's images
         registered = set(ctx.store.partitions(REGISTERED_SHARDS)) if pool.must_download else set()
@@ -116,7 +116,7 @@ class Downloads(Holder):
                 is_local="image_sha256" in pool.source_kind.schema(pool),
             )
 
-    def checks(self, ctx: PoolContext, tables: Mapping[str, Table]) -> Iterator[Check]:
+    def checks(self, ctx: PoolContext, tables: Tables) -> Iterator[Check]:
         return download_checks(ctx)
 
 

@@ -11,7 +11,7 @@ from curation_assets.core.json_files import DamagedFileError
 from curation_assets.core.seal import is_sealed, read_sealed_json, seal_now
 from curation_assets.core.table_names import DOWNLOADS, REGISTERED_SHARDS
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.table import Table
+from curation_assets.flow.table import Table, Tables
 from curation_assets.numeric.identity import sample_id_from
 from curation_assets.sources.download.download import RECEIPT_FILE
 from curation_assets.sources.kinds.webdataset import source_files, takedown_marker
@@ -29,7 +29,7 @@ SOURCE_ADVICE = (
 )
 
 
-def source_checks(ctx: PoolContext, tables: Mapping[str, Table]) -> Iterator[Check]:
+def source_checks(ctx: PoolContext, tables: Tables) -> Iterator[Check]:
     """Sources, the hashes that are remembered of them, and the parts that tables were cut into."""
     if ctx.pool.source_kind.has_own_tars:
         try:

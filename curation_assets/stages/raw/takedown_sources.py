@@ -20,13 +20,13 @@ from curation_assets.core.table_names import REGISTERED_SHARDS
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import config_of
 from curation_assets.flow.holder import SAMPLE_SCHEMA
-from curation_assets.flow.table import Table
+from curation_assets.flow.table import Table, Tables
 from curation_assets.sources.kinds.webdataset import read_tar_rows, source_files, takedown_facts, tars_of_pool
 from curation_assets.stores.atomic import replacing
 from curation_assets.stores.content_hash import config_sha256
 from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.file_hash import FileState, sha256_now
-from curation_assets.stores.images import ImageRejected, TarIndex, tar_index
+from curation_assets.stores.images import TarIndex, tar_index
 from curation_assets.stores.parquet import read_parquet
 from curation_assets.stores.shard_store import CorruptTableError
 from curation_assets.stores.tar_samples import key_of, keys_of, members_by_key, sample_keys
@@ -51,7 +51,7 @@ def registered_config_hash(ctx: PoolContext, table: Table, shard: str, hashes: M
     return config_sha256(config_of(ctx, replace(table, config=lambda *_: registered), shard))
 
 
-def registered_sources(ctx: PoolContext, tables: Mapping[str, Table], shard: str) -> dict[str, str]:
+def registered_sources(ctx: PoolContext, tables: Tables, shard: str) -> dict[str, str]:
     """Path → sha256 of the files of a shard of delivered tars, all read now.
 
     Raises SourceChangedError where they are not what was registered.
@@ -85,18 +85,11 @@ def samples_in_sources(ctx: PoolContext, denylist: Denylist, sample_ids: Collect
         rows = rows.filter(meant).filter(holds)
         if rows.height:
             index = tar_index(tar)
-            hashes = [member and _sha256(index, member) for member in rows["member"]]
+            hashes = [member and index.sha256(member) for member in rows["member"]]
             rows = rows.with_columns(pl.Series("image_sha256", hashes, pl.String), shard=pl.lit(shard))
             missing = [pl.lit(None, pl.String).alias(name) for name in SAMPLE_SCHEMA if name not in rows.columns]
             found.append(rows.with_columns(missing).select(SAMPLE_SCHEMA.names()).cast(dict(SAMPLE_SCHEMA)))  # type: ignore[arg-type]
     return pl.concat(found)
-
-
-def _sha256(index: TarIndex, member: str) -> str | None:
-    try:
-        return hashlib.sha256(index.read(member)).hexdigest()
-    except ImageRejected:
-        return None
 
 
 def purge_source(ctx: PoolContext, shard: str, samples: pl.DataFrame, sources: Mapping[str, str]) -> None:
@@ -193,7 +186,7 @@ def images_in_sources(ctx: PoolContext, sha256: Collection[str]) -> tuple[list[P
             index = tar_index(tar)
             if index.damage is not None:
                 unread.append(index.damage.sentence)
-            if any(_sha256(index, name) in sha256 for name in index.members) or _in_repeated(index, sha256):
+            if any(index.sha256(name) in sha256 for name in index.members) or _in_repeated(index, sha256):
                 holders.append(tar)
         except (OSError, tarfile.TarError) as error:
             unread.append(f"{tar.name} cannot be read ({type(error).__name__})")

@@ -1,6 +1,5 @@
 """The frozen samples that every build scores: a copy of captions and image hashes beside the pool."""
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import polars as pl
@@ -8,7 +7,7 @@ import polars as pl
 from curation_assets.core.table_names import CANARY
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.holder import Holder, Takedown
-from curation_assets.flow.table import Table
+from curation_assets.flow.table import Tables
 from curation_assets.scoring.canary import Canary, keep_builds
 from curation_assets.stages.signals.options import SignalsOptions
 from curation_assets.stores.atomic import replacing
@@ -19,7 +18,7 @@ from curation_assets.stores.scrubbing import HASHES
 class FrozenSamples(Holder):
     """The pool's canary. Its rows leave; the scores that earlier builds gave to the others stay comparable."""
 
-    def purge(self, ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown) -> None:
+    def purge(self, ctx: PoolContext, tables: Tables, takedown: Takedown) -> None:
         path, samples = _canary_file(ctx), takedown.samples
         if path is None:
             return
@@ -36,7 +35,7 @@ class FrozenSamples(Holder):
         if ctx.store.manifest(CANARY) is not None:
             keep_builds(ctx.store, before, Canary.read(path))
 
-    def searched(self, ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown) -> list[Path]:
+    def searched(self, ctx: PoolContext, tables: Tables, takedown: Takedown) -> list[Path]:
         path = _canary_file(ctx)
         return [] if path is None else [path]
 

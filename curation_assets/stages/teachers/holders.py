@@ -1,13 +1,13 @@
 """Captions of a pool that people rated: tables made of a file of ratings alone, which rest on no row of the pool."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from curation_assets.core.table_names import BENCHMARK_CAPTIONS, LABELLED_CAPTIONS
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.holder import Holder, Left, Takedown, files_in
 from curation_assets.flow.options import FlowOptions
-from curation_assets.flow.table import Table
+from curation_assets.flow.table import Tables
 from curation_assets.stages.teachers.options import TeachersOptions
 
 
@@ -18,12 +18,12 @@ class RatedCaptions(Holder):
 
     turn = 1
 
-    def purge(self, ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown) -> None:
+    def purge(self, ctx: PoolContext, tables: Tables, takedown: Takedown) -> None:
         for name in (LABELLED_CAPTIONS, BENCHMARK_CAPTIONS):
             if any(takedown.needles.matches_in(path) for path in _files_of(ctx, name)):
                 ctx.store.remove(name)
 
-    def searched(self, ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown) -> Iterator[Path]:
+    def searched(self, ctx: PoolContext, tables: Tables, takedown: Takedown) -> Iterator[Path]:
         for name in (LABELLED_CAPTIONS, BENCHMARK_CAPTIONS):
             yield from _files_of(ctx, name)
 
