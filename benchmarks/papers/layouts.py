@@ -195,15 +195,14 @@ def read_image_table(root: Path, split: str | None) -> ReadSet | None:
         ) from error
     if columns is None:
         return None
-    if columns.image is None:
+    if "image" not in columns:
         _no_split(split, root)
         return _texts_beside(root)
     tables = image_columns.tables_in(root)
-    assert columns.caption is not None, "detect_images refuses a table without captions"
     parts = [read_rows(path, empty_is_null=True) for path in tables]
-    if any(part.schema.get(columns.image) not in (pl.String, pl.Null) for part in parts):
+    if any(part.schema.get(columns["image"]) not in (pl.String, pl.Null) for part in parts):
         raise ValueError(f"{root}: images lie inside its Parquet files; export them as webdataset tars, or as files")
-    names = [columns.image, columns.caption]
+    names = [columns["image"], columns["caption"]]
     if all("split" in part.columns for part in parts):
         names.append("split")
     table = pl.concat([part.select(pl.col(names)) for part in parts])

@@ -16,6 +16,7 @@ from curation_assets.numeric.dependency import Token
 from curation_assets.numeric.text_masking import TextBox
 
 Images = Sequence[Image.Image]  # RGB
+Texts = Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class ImageTextEncoder(Engine, Protocol):
         """(N,) RGB images → (N, D) float32, unit length."""
         ...
 
-    def embed_texts(self, texts: Sequence[str]) -> np.ndarray:
+    def embed_texts(self, texts: Texts) -> np.ndarray:
         """(N,) strings → (N, D) float32, unit length, truncated to the model's context."""
         ...
 
@@ -88,7 +89,7 @@ class BeamCaptioner(Engine, Protocol):
 class TextToImage(Engine, Protocol):
     """Caption → image (the V of VBA)."""
 
-    def generate_images(self, captions: Sequence[str], seeds: Sequence[int]) -> Sequence[Any]:
+    def generate_images(self, captions: Texts, seeds: Sequence[int]) -> Sequence[Any]:
         """One RGB image (or `PhotoVector`) per caption; image i depends on (captions[i], seeds[i]) only."""
         ...
 
@@ -97,7 +98,7 @@ class TextToImage(Engine, Protocol):
 class SemanticDecoder(Engine, Protocol):
     """Caption → CLIP text vector → language model → caption (the S of SBA)."""
 
-    def reconstruct_captions(self, captions: Sequence[str]) -> list[list[str]]:
+    def reconstruct_captions(self, captions: Texts) -> list[list[str]]:
         """N lists of beams, best first; a list depends on its own caption only."""
         ...
 
@@ -106,7 +107,7 @@ class SemanticDecoder(Engine, Protocol):
 class SentenceEncoder(Engine, Protocol):
     """Sentence embeddings."""
 
-    def embed_sentences(self, sentences: Sequence[str]) -> np.ndarray:
+    def embed_sentences(self, sentences: Texts) -> np.ndarray:
         """(N,) strings → (N, D) float32, unit length."""
         ...
 
@@ -115,7 +116,7 @@ class SentenceEncoder(Engine, Protocol):
 class TextSimilarity(Engine, Protocol):
     """Similarity of a reconstruction with its caption (BERTScore F1 by default)."""
 
-    def similarity(self, candidates: Sequence[str], references: Sequence[str]) -> np.ndarray:
+    def similarity(self, candidates: Texts, references: Texts) -> np.ndarray:
         """Pairwise (not all-against-all): (N,), (N,) → (N,) float64 in [-1, 1]; an empty candidate scores 0."""
         ...
 
@@ -124,7 +125,7 @@ class TextSimilarity(Engine, Protocol):
 class Student(Engine, Protocol):
     """The distilled concreteness regressor."""
 
-    def score_captions(self, captions: Sequence[str]) -> np.ndarray:
+    def score_captions(self, captions: Texts) -> np.ndarray:
         """(N,) captions → (N,) float64, nominally in [0, 1], not clipped (formulas.md §1.1)."""
         ...
 
@@ -133,7 +134,7 @@ class Student(Engine, Protocol):
 class Parser(Engine, Protocol):
     """Part-of-speech tags, a dependency tree and, of some engines, named entities of every caption."""
 
-    def parse_texts(self, texts: Sequence[str]) -> list[list[Token]]:
+    def parse_texts(self, texts: Texts) -> list[list[Token]]:
         """(N,) strings → N lists of tokens; a blank text has none. A list depends on its own text only."""
         ...
 
@@ -142,7 +143,7 @@ class Parser(Engine, Protocol):
 class LanguageIdentifier(Engine, Protocol):
     """Which language a text is in."""
 
-    def identify_languages(self, texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
+    def identify_languages(self, texts: Texts) -> tuple[list[str], np.ndarray]:
         """(N,) strings → (N,) ISO 639 codes of the likeliest language, and (N,) its probability in [0, 1]."""
         ...
 
@@ -151,15 +152,15 @@ class LanguageIdentifier(Engine, Protocol):
 class Lexicon(Engine, Protocol):
     """What is known of English words: how frequent, how polar, how profane."""
 
-    def zipf_frequencies(self, words: Sequence[str]) -> np.ndarray:
+    def zipf_frequencies(self, words: Texts) -> np.ndarray:
         """(N,) words → (N,) log10 of occurrences per 10⁹ words; 0 for a word that the list lacks."""
         ...
 
-    def polarities(self, texts: Sequence[str]) -> np.ndarray:
+    def polarities(self, texts: Texts) -> np.ndarray:
         """(N,) texts → (N,) sentiment in [-1, 1], 0 neutral."""
         ...
 
-    def profanities(self, texts: Sequence[str]) -> list[list[str]]:
+    def profanities(self, texts: Texts) -> list[list[str]]:
         """(N,) texts → per text the profane words and phrases it holds, in order."""
         ...
 
@@ -168,7 +169,7 @@ class Lexicon(Engine, Protocol):
 class WordVectors(Engine, Protocol):
     """Static word vectors (GloVe)."""
 
-    def word_vectors(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    def word_vectors(self, words: Texts) -> tuple[np.ndarray, np.ndarray]:
         """(N,) words → (N, D) float64 vectors as stored (zeros where unknown), and (N,) bool: is it known?"""
         ...
 
@@ -204,7 +205,7 @@ class TextSpotter(Engine, Protocol):
 class PairEncoder(Engine, Protocol):
     """One vector of an image and a caption together: what a reward model reads."""
 
-    def embed_pairs(self, images: Images, captions: Sequence[str]) -> np.ndarray:
+    def embed_pairs(self, images: Images, captions: Texts) -> np.ndarray:
         """(N,) RGB images, (N,) strings → (N, D) float32, not normalised."""
         ...
 
@@ -213,7 +214,7 @@ class PairEncoder(Engine, Protocol):
 class RewardModel(Engine, Protocol):
     """How much people would like this caption for this image, learned from their rankings."""
 
-    def reward_pairs(self, images: Images, captions: Sequence[str]) -> np.ndarray:
+    def reward_pairs(self, images: Images, captions: Texts) -> np.ndarray:
         """(N,), (N,) → (N,) float64, unbounded; comparable within one trained model only."""
         ...
 
@@ -254,7 +255,7 @@ class Wordnet(Engine, Protocol):
 class SceneBank(Engine, Protocol):
     """Captions of drawable scenes that a caption is compared with: a visual bottleneck without parameters."""
 
-    def nearest_scenes(self, captions: Sequence[str], k: int) -> tuple[list[list[str]], np.ndarray]:
+    def nearest_scenes(self, captions: Texts, k: int) -> tuple[list[list[str]], np.ndarray]:
         """(N,) captions → N lists of the k nearest scenes, nearest first, and (N, k) cosines in [-1, 1].
 
         A bank with fewer than k scenes gives all it has.
@@ -266,7 +267,7 @@ class SceneBank(Engine, Protocol):
 class SentenceBottleneck(Engine, Protocol):
     """Caption → embedding → a narrow code → embedding: a semantic bottleneck that writes no text."""
 
-    def reconstruct_embeddings(self, captions: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    def reconstruct_embeddings(self, captions: Texts) -> tuple[np.ndarray, np.ndarray]:
         """(N,) captions → (N, D) embeddings and (N, D) their reconstructions, neither the zero vector."""
         ...
 
@@ -305,7 +306,7 @@ class AestheticHead(Engine, Protocol):
 class QualityJudge(Engine, Protocol):
     """How good a pair is, by a multimodal language model. None is shipped (formulas.md §15.10)."""
 
-    def judge_pairs(self, images: Images, captions: Sequence[str]) -> np.ndarray:
+    def judge_pairs(self, images: Images, captions: Texts) -> np.ndarray:
         """(N,) RGB images, (N,) strings → (N,) float64 on the judge's own scale; NaN where it gave no number."""
         ...
 
@@ -327,7 +328,7 @@ class HyperbolicTextEncoder(Engine, Protocol):
     curvature: float  # c > 0
     reference_images: np.ndarray  # (R, D) float32 tangent vectors at the origin
 
-    def embed_texts(self, texts: Sequence[str]) -> np.ndarray:
+    def embed_texts(self, texts: Texts) -> np.ndarray:
         """(N,) strings → (N, D) float32 tangent vectors at the origin, not normalised."""
         ...
 

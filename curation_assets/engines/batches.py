@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from PIL import Image
 
-from curation_assets.core.roles import Images
+from curation_assets.core.roles import Images, Texts
 
 if TYPE_CHECKING:
     import torch
@@ -46,7 +46,7 @@ def chunks(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
         yield items[start : start + size]
 
 
-def by_length(texts: Sequence[str]) -> list[int]:
+def by_length(texts: Texts) -> list[int]:
     """Positions of `texts` from long to short (stable), so that a batch pads little and memory peaks first."""
     return sorted(range(len(texts)), key=lambda position: -len(texts[position]))
 
@@ -55,7 +55,7 @@ def by_length(texts: Sequence[str]) -> list[int]:
 CHARACTERS_AT_ONCE = 32_768
 
 
-def batches_by_length(texts: Sequence[str], size: int) -> Iterator[list[int]]:
+def batches_by_length(texts: Texts, size: int) -> Iterator[list[int]]:
     """Positions of `texts` from long to short in batches of at most `size` texts and, padded to their longest, at most
     CHARACTERS_AT_ONCE (a longer text goes alone). Raises ValueError for a size below 1.
     """
@@ -82,14 +82,14 @@ def batches_of_equal_length(lengths: Sequence[int], size: int, tokens: int) -> I
         yield from map(list, chunks(positions[length], min(size, max(1, tokens // max(1, length)))))
 
 
-def unique_texts(texts: Sequence[str]) -> tuple[list[str], list[int]]:
+def unique_texts(texts: Texts) -> tuple[list[str], list[int]]:
     """Distinct strings in order of appearance, and for each input the position of its string there."""
     positions: dict[str, int] = {}
     inverse = [positions.setdefault(text, len(positions)) for text in texts]
     return list(positions), inverse
 
 
-def run_by_length(texts: Sequence[str], batch_size: int, encode: Callable[[list[str]], torch.Tensor]) -> torch.Tensor:
+def run_by_length(texts: Texts, batch_size: int, encode: Callable[[list[str]], torch.Tensor]) -> torch.Tensor:
     """`encode` over distinct texts in length-sorted batches; rows come back in input order.
 
     `encode`: list of n texts → (n, ...) tensor. An empty input is refused by the caller.
@@ -163,7 +163,7 @@ def pixel_batches(
 
 
 def run_unpadded(
-    texts: Sequence[str],
+    texts: Texts,
     tokenize: Callable[[Sequence[str]], list[list[int]]],
     encode: Callable[[torch.Tensor], torch.Tensor],
     *,

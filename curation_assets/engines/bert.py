@@ -5,7 +5,7 @@ operation here is the one that transformers calls, in its order: the numbers are
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from safetensors import safe_open
 from tokenizers import Tokenizer
+
+from curation_assets.core.roles import Texts
 
 
 @dataclass(eq=False, repr=False)
@@ -31,7 +33,7 @@ class BertEncoder:
         """D, the size of a token's vector."""
         return int(self.weights["embeddings.word_embeddings.weight"].shape[1])
 
-    def tokenize(self, texts: Sequence[str], max_tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def tokenize(self, texts: Texts, max_tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Token ids (B, T) and which of them are real (B, T), padded to the longest text, cut at `max_tokens`."""
         rows = self.token_ids(texts, max_tokens)
         longest = max(len(row) for row in rows)
@@ -39,7 +41,7 @@ class BertEncoder:
         lengths = torch.tensor([len(row) for row in rows], device=self.device)
         return ids, torch.arange(longest, device=self.device) < lengths[:, None]
 
-    def token_ids(self, texts: Sequence[str], max_tokens: int) -> list[list[int]]:
+    def token_ids(self, texts: Texts, max_tokens: int) -> list[list[int]]:
         """Ids of each text's tokens, special ones included, cut at `max_tokens`; on all cores."""
         self.tokenizer.enable_truncation(max_tokens)
         return [encoding.ids for encoding in self.tokenizer.encode_batch_fast(list(texts))]

@@ -1,6 +1,5 @@
 """BLIP's retrieval model: contrastive vectors (ITC), and one vector of an image and a caption together."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +7,7 @@ import numpy as np
 import torch
 from transformers import AutoImageProcessor, AutoTokenizer, BlipForImageTextRetrieval
 
-from curation_assets.core.roles import Images, ModelIdentity
+from curation_assets.core.roles import Images, ModelIdentity, Texts
 from curation_assets.engines.batches import autocast, chunks, quiet_loading, run_by_length
 
 MAX_TOKENS = 64  # ImageReward cuts at 35, which loses the detail of long captions (formulas.md §9.3)
@@ -42,7 +41,7 @@ class BlipRetrieval:
         return torch.cat([self._see(batch).float().cpu() for batch in chunks(images, self.batch_size)]).numpy()
 
     @torch.inference_mode()
-    def embed_texts(self, texts: Sequence[str]) -> np.ndarray:
+    def embed_texts(self, texts: Texts) -> np.ndarray:
         """(N,) strings → (N, D) float32, unit length; cut at 64 tokens. No prompt."""
 
         def encode(batch: list[str]) -> torch.Tensor:
@@ -56,7 +55,7 @@ class BlipRetrieval:
         return _unit(run_by_length(list(texts), self.batch_size, encode)) if texts else self._nothing()
 
     @torch.inference_mode()
-    def embed_pairs(self, images: Images, captions: Sequence[str]) -> np.ndarray:
+    def embed_pairs(self, images: Images, captions: Texts) -> np.ndarray:
         """(N,), (N,) → (N, D) float32: the caption's first state with cross-attention to the image (formulas.md
         §9.3)."""
         rows = []

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from curation_assets.core.errors import ProgramUnavailableError
+from curation_assets.core.roles import Texts
 from curation_assets.numeric.metrics.captioning import DROPPED_TOKENS, check_captions
 
 OLDEST_JAVA = 8
@@ -75,7 +76,7 @@ def _java_at(path: str) -> Java:
     return Java(path, version[1], int(version[2]))
 
 
-def treebank_tokens(texts: Sequence[str]) -> list[str]:
+def treebank_tokens(texts: Texts) -> list[str]:
     """Tokens of each text joined by blanks: lower case, punctuation dropped (formulas.md §10.1).
 
     One process for all. A blank line follows every text, so that its tokens do not depend on the next one.
@@ -127,7 +128,7 @@ class Meteor:
         self.process = process
         self.errors = errors  # the file that its error stream goes to
 
-    def score(self, references: Sequence[Sequence[str]], candidates: Sequence[str]) -> tuple[float, np.ndarray]:
+    def score(self, references: Sequence[Sequence[str]], candidates: Texts) -> tuple[float, np.ndarray]:
         """Of the set, and per image (N,), in [0, 1]; N lists of tokenised references, N tokenised candidates.
 
         `|||` parts METEOR's fields and is taken out of the texts. An empty candidate scores 0.

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from safetensors.numpy import load_file
 
-from curation_assets.core.roles import HyperbolicTextEncoder, ModelIdentity
+from curation_assets.core.roles import HyperbolicTextEncoder, ModelIdentity, Texts
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import local_folder
 from curation_assets.engines.batches import quiet_loading, run_by_length, without_gradients
@@ -41,7 +40,7 @@ class HyperbolicClipText:
         self.curvature, self.text_scale = (float(space[name].reshape(())) for name in NUMBERS)
         self.reference_images = space["reference_images"].astype(np.float32)
 
-    def embed_texts(self, texts: Sequence[str]) -> np.ndarray:
+    def embed_texts(self, texts: Texts) -> np.ndarray:
         """(N,) → (N, D) float32, truncated to the model's context."""
         if not texts:
             return np.zeros((0, self.width), dtype=np.float32)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image
 
 from curation_assets.core.errors import ModelUnavailableError
-from curation_assets.core.roles import Images, ImageTextEncoder, ModelIdentity
+from curation_assets.core.roles import Images, ImageTextEncoder, ModelIdentity, Texts
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import ModelAddress, local_folder, unavailable_message
 from curation_assets.engines.batches import (
@@ -74,7 +74,7 @@ class OpenClipEncoder:
         return torch.cat(rows).numpy() if rows else self._nothing()
 
     @without_gradients
-    def embed_texts(self, texts: Sequence[str]) -> np.ndarray:
+    def embed_texts(self, texts: Texts) -> np.ndarray:
         """(N,) strings → (N, D) float32, unit length; longer texts are cut at the context length.
 
         No prompt.
@@ -134,13 +134,13 @@ class ClipTextFeature:
         self.batch_size = batch_size
         self.device = device
 
-    def __call__(self, texts: Sequence[str]) -> torch.Tensor:
+    def __call__(self, texts: Texts) -> torch.Tensor:
         """(N,) strings → (N, D) float32 on the CPU. Raises ValueError for an empty list."""
         if not texts:
             raise ValueError("expected at least one text, got none")
         return run_unpadded(texts, self._token_ids, self._encode, batch_size=self.batch_size, device=self.device)
 
-    def _token_ids(self, texts: Sequence[str]) -> list[list[int]]:
+    def _token_ids(self, texts: Texts) -> list[list[int]]:
         return self.tokenizer(list(texts), truncation=True, max_length=self.context_length).input_ids
 
     def _encode(self, ids: torch.Tensor) -> torch.Tensor:

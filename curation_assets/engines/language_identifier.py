@@ -1,11 +1,10 @@
 """The role language_identifier: fastText's lid.176, read by fasttext-predict (no training code, no network)."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from curation_assets.core.roles import ModelIdentity
+from curation_assets.core.roles import ModelIdentity, Texts
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import local_folder
 
@@ -19,7 +18,7 @@ class FastTextEngine:
         self.identity = identity
         self.model = model
 
-    def identify_languages(self, texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
+    def identify_languages(self, texts: Texts) -> tuple[list[str], np.ndarray]:
         """(N,) strings → (N,) ISO 639 codes, '' for a blank text, and (N,) probabilities in [0, 1]."""
         languages: list[str] = []
         probabilities = np.zeros(len(texts))

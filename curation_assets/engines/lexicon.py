@@ -1,14 +1,14 @@
 """The role lexicon: word frequencies (wordfreq), polarity (VADER) and profanity (a word list)."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from curation_assets.core.roles import ModelIdentity
+from curation_assets.core.roles import ModelIdentity, Texts
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import PACKAGE_MODELS, ModelAddress, local_folder
 from curation_assets.engines.needs import Companions, Resolve, RoleNeeds
@@ -40,15 +40,15 @@ class LexiconEngine:
         self.longest = max((phrase.count(" ") + 1 for phrase in profane), default=0)  # words
         self.analyzer = SentimentIntensityAnalyzer()
 
-    def zipf_frequencies(self, words: Sequence[str]) -> np.ndarray:
+    def zipf_frequencies(self, words: Texts) -> np.ndarray:
         """(N,) words → (N,) Zipf frequency: log10 of occurrences per 10⁹ words; 0 for a word not listed."""
         return np.array([_zipf(word) for word in words], dtype=np.float64)
 
-    def polarities(self, texts: Sequence[str]) -> np.ndarray:
+    def polarities(self, texts: Texts) -> np.ndarray:
         """(N,) texts → (N,) VADER's compound score in [-1, 1] (Hutto & Gilbert 2014), 0 neutral."""
         return np.array([self.analyzer.polarity_scores(text)["compound"] for text in texts], dtype=np.float64)
 
-    def profanities(self, texts: Sequence[str]) -> list[list[str]]:
+    def profanities(self, texts: Texts) -> list[list[str]]:
         """(N,) texts → per text the listed words and phrases it holds, in order, as whole words."""
         return [self._profanities(text) for text in texts]
 

@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 
 from curation_assets.core.errors import ModelUnavailableError
-from curation_assets.core.roles import Images, ImageTextEncoder, ModelIdentity, PhotoVector
+from curation_assets.core.roles import Images, ImageTextEncoder, ModelIdentity, PhotoVector, Texts
 from curation_assets.engines import EngineRequest, image_text_encoder
 from curation_assets.engines.addresses import local_folder
 from curation_assets.engines.batches import chunks
@@ -34,7 +34,7 @@ class NearestCaptions:
     """The captions of a bank by cosine to an image. Exhaustive, exact, the same at every call."""
 
     def __init__(
-        self, identity: ModelIdentity, encoder: ImageTextEncoder, captions: Sequence[str], vectors: np.ndarray
+        self, identity: ModelIdentity, encoder: ImageTextEncoder, captions: Texts, vectors: np.ndarray
     ) -> None:
         """`captions`: (B,) distinct; `vectors`: (B, D), theirs by `encoder`."""
         self.identity = identity

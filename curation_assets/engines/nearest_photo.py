@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from curation_assets.core.roles import ImageTextEncoder, ModelIdentity, PhotoVector
+from curation_assets.core.roles import ImageTextEncoder, ModelIdentity, PhotoVector, Texts
 from curation_assets.engines import EngineRequest, image_text_encoder
 from curation_assets.engines.addresses import local_folder
 from curation_assets.engines.batches import chunks, unique_texts
@@ -37,7 +37,7 @@ class NearestPhoto:
     encoder: ImageTextEncoder
     vectors: np.ndarray  # (B, D) of the bank's photographs by `encoder`, unit length
 
-    def generate_images(self, captions: Sequence[str], seeds: Sequence[int]) -> list[PhotoVector]:
+    def generate_images(self, captions: Texts, seeds: Sequence[int]) -> list[PhotoVector]:
         """The nearest photograph's vector for each caption, the first of equal ones. Nothing is drawn from `seeds`.
 
         Raises ValueError when there is not one seed per caption.

@@ -1,10 +1,8 @@
 """The role pair_encoder: BLIP's multimodal encoder, or CLIP's two vectors side by side with their product."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from curation_assets.core.roles import Images, ImageTextEncoder, ModelIdentity, PairEncoder
+from curation_assets.core.roles import Images, ImageTextEncoder, ModelIdentity, PairEncoder, Texts
 from curation_assets.engines import EngineRequest, image_text_encoder
 
 NEEDS = image_text_encoder.NEEDS
@@ -17,7 +15,7 @@ class TwoTowerPairs:
         self.identity = identity
         self.encoder = encoder
 
-    def embed_pairs(self, images: Images, captions: Sequence[str]) -> np.ndarray:
+    def embed_pairs(self, images: Images, captions: Texts) -> np.ndarray:
         """(N,), (N,) → (N, 3 D) float32; an image that comes again is encoded once."""
         distinct: dict[int, int] = {}
         indices = [distinct.setdefault(id(image), len(distinct)) for image in images]

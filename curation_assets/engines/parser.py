@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from curation_assets.core.roles import ModelIdentity
+from curation_assets.core.roles import ModelIdentity, Texts
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import local_folder
 from curation_assets.engines.batches import unique_texts
@@ -30,7 +29,7 @@ class SpacyEngine:
         self.batch_size = batch_size
         self.has_entities = nlp.has_pipe("ner")
 
-    def parse_texts(self, texts: Sequence[str]) -> list[list[Token]]:
+    def parse_texts(self, texts: Texts) -> list[list[Token]]:
         """(N,) strings → N lists of tokens; a blank text has none. Runs of white space are one blank."""
         distinct, inverse = unique_texts([" ".join(text.split()) for text in texts])
         parsed = [

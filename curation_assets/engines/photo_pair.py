@@ -20,7 +20,7 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from curation_assets.core.errors import ModelUnavailableError
-from curation_assets.core.roles import Images, ModelIdentity, SentenceEncoder
+from curation_assets.core.roles import Images, ModelIdentity, SentenceEncoder, Texts
 from curation_assets.engines import EngineRequest, sentence_encoder
 from curation_assets.engines.addresses import ModelAddress, local_folder
 from curation_assets.engines.batches import chunks
@@ -204,7 +204,7 @@ class PhotoPairEncoder:
         """(N,) images of any mode → (N, T, 1280) float32: places of the last backbone's last layer, row by row."""
         return self.features.backbones[-1].places(as_rgb_images(images)).numpy()
 
-    def embed_texts(self, texts: Sequence[str]) -> np.ndarray:
+    def embed_texts(self, texts: Texts) -> np.ndarray:
         """(N,) strings → (N, D) float32, unit length; cut at the sentence encoder's length. No prompt."""
         if not texts:
             return np.zeros((0, self.head.width), dtype=np.float32)

@@ -1,13 +1,13 @@
 """The role quality_judge: a multimodal language model that scores a pair, by what it writes or by a regression head."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from curation_assets.core.roles import Images, ModelIdentity, QualityJudge
+from curation_assets.core.roles import Images, ModelIdentity, QualityJudge, Texts
 from curation_assets.core.validation import check_known
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import local_folder
@@ -55,7 +55,7 @@ class LlavaJudge:
         self.max_new_tokens = int(request.settings.get("max_new_tokens", 8))
         self.batch_size, self.device = request.batch_size, request.device
 
-    def _inputs(self, images: Images, captions: Sequence[str]) -> Any:
+    def _inputs(self, images: Images, captions: Texts) -> Any:
         texts = [f"{self.processor.image_token}\n{self.prompt.replace('{caption}', caption)}" for caption in captions]
         pictures = [image.convert("RGB") for image in images]
         return self.processor(images=pictures, text=texts, padding=True, return_tensors="pt").to(
@@ -63,7 +63,7 @@ class LlavaJudge:
         )
 
     @without_gradients
-    def judge_pairs(self, images: Images, captions: Sequence[str]) -> np.ndarray:
+    def judge_pairs(self, images: Images, captions: Texts) -> np.ndarray:
         """(N,), (N,) → (N,) float64 in [0, 100], greedy decoding; NaN where the answer holds no such number."""
         scores: list[float] = []
         for start in range(0, len(captions), self.batch_size):
@@ -90,7 +90,7 @@ class HeadJudge(LlavaJudge):
         self.head = {name: tensor.float().to(self.device) for name, tensor in head.items()}
 
     @without_gradients
-    def judge_pairs(self, images: Images, captions: Sequence[str]) -> np.ndarray:
+    def judge_pairs(self, images: Images, captions: Texts) -> np.ndarray:
         """(N,), (N,) → (N,) float64 on the head's own scale, not clipped."""
         scores = [np.zeros(0)]
         for start in range(0, len(captions), self.batch_size):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from curation_assets.core.roles import Images, ModelIdentity, PairEncoder
+from curation_assets.core.roles import Images, ModelIdentity, PairEncoder, Texts
 from curation_assets.engines import EngineRequest, pair_encoder
 from curation_assets.engines.addresses import ModelAddress, local_folder
 from curation_assets.engines.batches import without_gradients
@@ -67,7 +67,7 @@ class RewardEngine:
         self.device = device
 
     @without_gradients
-    def reward_pairs(self, images: Images, captions: Sequence[str]) -> np.ndarray:
+    def reward_pairs(self, images: Images, captions: Texts) -> np.ndarray:
         """(N,), (N,) → (N,) float64, unbounded."""
         if not captions:
             return np.zeros(0)

@@ -8,7 +8,7 @@ lab/scene_bank.py); those of any other bank are computed once and kept in the us
 import hashlib
 import json
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from safetensors.numpy import load_file
 
 from curation_assets.core.errors import ModelUnavailableError
 from curation_assets.core.progress import ProgressReporter, reporter_for
-from curation_assets.core.roles import ModelIdentity, SentenceEncoder
+from curation_assets.core.roles import ModelIdentity, SentenceEncoder, Texts
 from curation_assets.core.settings import cache_root
 from curation_assets.engines import EngineRequest, sentence_encoder
 from curation_assets.engines.addresses import WEIGHTS_ROOT, ModelAddress
@@ -55,9 +55,7 @@ NEEDS = RoleNeeds(schemes=("bank",), settings=("sentence_encoder",), companions=
 class SceneBankEngine:
     """Nearest scenes by cosine of sentence embeddings. The scenes are embedded at the first call."""
 
-    def __init__(
-        self, identity: ModelIdentity, scenes: Sequence[str], encoder: SentenceEncoder, cache_folder: Path
-    ) -> None:
+    def __init__(self, identity: ModelIdentity, scenes: Texts, encoder: SentenceEncoder, cache_folder: Path) -> None:
         """`scenes`: distinct captions."""
         self.identity = identity
         self.scenes = list(scenes)
@@ -68,7 +66,7 @@ class SceneBankEngine:
         )
         self._embeddings: np.ndarray | None = None
 
-    def nearest_scenes(self, captions: Sequence[str], k: int) -> tuple[list[list[str]], np.ndarray]:
+    def nearest_scenes(self, captions: Texts, k: int) -> tuple[list[list[str]], np.ndarray]:
         """(N,) captions → N lists of the k nearest scenes, nearest first, and (N, k) cosines in [-1, 1].
 
         A bank with fewer than k scenes gives all it has. Raises ValueError for k below 1.
@@ -135,7 +133,7 @@ def _digest(embeddings: np.ndarray) -> str:
     return hashlib.sha256(np.ascontiguousarray(embeddings).tobytes()).hexdigest()
 
 
-def embed_scenes(scenes: Sequence[str], encoder: SentenceEncoder, progress: ProgressReporter) -> np.ndarray:
+def embed_scenes(scenes: Texts, encoder: SentenceEncoder, progress: ProgressReporter) -> np.ndarray:
     """(M,) captions → (M, D) int8, the directions of their embeddings: cosines move by .003 at most."""
     parts = []
     with progress.task("embedding the scene bank, once", len(scenes)) as advance:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from curation_assets.core.roles import ModelIdentity
+from curation_assets.core.roles import ModelIdentity, Texts
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import ModelAddress, local_folder
 from curation_assets.engines.batches import (
@@ -68,7 +68,7 @@ class SemanticDecoderEngine:
     def __post_init__(self) -> None:
         self.stop_ids = stop_token_ids(self.tokenizer)
 
-    def reconstruct_captions(self, captions: Sequence[str]) -> list[list[str]]:
+    def reconstruct_captions(self, captions: Texts) -> list[list[str]]:
         """N lists of `beams` reconstructions, best first; a list depends on its own caption only.
 
         Prompt: BOS and the prefix vectors, equally long for all, so nothing is padded. Each sequence ends at

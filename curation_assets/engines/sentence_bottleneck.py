@@ -1,12 +1,12 @@
 """The role sentence_bottleneck: a linear autoencoder with a narrow middle over sentence embeddings (our own SBA)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from safetensors.numpy import load_file
 
-from curation_assets.core.roles import ModelIdentity, SentenceEncoder
+from curation_assets.core.roles import ModelIdentity, SentenceEncoder, Texts
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import ModelAddress, local_folder
 from curation_assets.engines.needs import Companions, Resolve, RoleNeeds, card_of
@@ -31,7 +31,7 @@ class LinearBottleneck:
         self.components = weights["components"].astype(np.float64)
         self.encoder = encoder
 
-    def reconstruct_embeddings(self, captions: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    def reconstruct_embeddings(self, captions: Texts) -> tuple[np.ndarray, np.ndarray]:
         """(N,) captions → (N, D) embeddings at unit length, and (N, D) their reconstructions (any length)."""
         embeddings = self.encoder.embed_sentences(captions).astype(np.float64)  # (N, D)
         code = (embeddings - self.mean) @ self.components.T  # (N, D')

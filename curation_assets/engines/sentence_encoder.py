@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from curation_assets.core.roles import ModelIdentity
+from curation_assets.core.roles import ModelIdentity, Texts
 from curation_assets.core.validation import check_known
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import local_folder
@@ -42,7 +42,7 @@ class SentenceEngine:
     device: str
     precision: torch.dtype | None = None  # of the weights; None: float32, in mixed precision on a GPU
 
-    def embed_sentences(self, sentences: Sequence[str]) -> np.ndarray:
+    def embed_sentences(self, sentences: Texts) -> np.ndarray:
         """(N,) strings → (N, D) float32, unit length (not every model normalises by itself, formulas.md §2.4)."""
         distinct, inverse = unique_texts(sentences)
         if not distinct:
@@ -81,7 +81,7 @@ def _mean_pooled_bert(folder: Path, device: str, precision: torch.dtype | None) 
     model = load_bert(folder, device, dtype=precision or torch.float32)
     max_tokens = int(json.loads((folder / "sentence_bert_config.json").read_text(encoding="utf-8"))["max_seq_length"])
 
-    def token_ids(sentences: Sequence[str]) -> list[list[int]]:
+    def token_ids(sentences: Texts) -> list[list[int]]:
         return model.token_ids(sentences, max_tokens)
 
     def embed(ids: torch.Tensor) -> torch.Tensor:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from curation_assets.core.roles import ModelIdentity
+from curation_assets.core.roles import ModelIdentity, Texts
 from curation_assets.engines.addresses import ModelAddress, local_folder
 from curation_assets.engines.batches import autocast, run_unpadded
 from curation_assets.engines.bert import BertEncoder, load_bert
@@ -34,7 +34,7 @@ class LayerEncoder:
         return len(self.layers) * len(self.pooling) * self.model.width
 
     @torch.inference_mode()
-    def embed_sentences(self, sentences: Sequence[str]) -> np.ndarray:
+    def embed_sentences(self, sentences: Texts) -> np.ndarray:
         """(N,) strings → (N, L · P · D) float32; each D numbers are a unit vector. Cut at 128 tokens.
 
         A repeated sentence is computed once; a batch holds sentences of one length (docs/decisions/0044).
@@ -45,7 +45,7 @@ class LayerEncoder:
             sentences, self._token_ids, self._encode, batch_size=self.batch_size, device=self.device
         ).numpy()
 
-    def _token_ids(self, texts: Sequence[str]) -> list[list[int]]:
+    def _token_ids(self, texts: Texts) -> list[list[int]]:
         return self.model.token_ids(texts, MAX_TOKENS)
 
     def _encode(self, ids: torch.Tensor) -> torch.Tensor:

@@ -5,7 +5,7 @@ holds captions of one length, nothing is padded.
 """
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
-from curation_assets.core.roles import ModelIdentity
+from curation_assets.core.roles import ModelIdentity, Texts
 from curation_assets.engines.batches import run_unpadded
 
 MAX_TOKENS = 128  # as the other students (formulas.md §1.8)
@@ -57,7 +57,7 @@ class StaticStudent:
     device: str
 
     @torch.inference_mode()
-    def score_captions(self, captions: Sequence[str]) -> np.ndarray:
+    def score_captions(self, captions: Texts) -> np.ndarray:
         """(N,) captions → (N,) float64, nominally in [0, 1], not clipped; cut at 128 tokens."""
         if not len(captions):
             return np.zeros(0)
@@ -65,7 +65,7 @@ class StaticStudent:
             found = run_unpadded(captions, self._token_ids, self.net, batch_size=BATCH, device=self.device)
         return found.double().cpu().numpy()
 
-    def _token_ids(self, texts: Sequence[str]) -> list[list[int]]:
+    def _token_ids(self, texts: Texts) -> list[list[int]]:
         return [encoding.ids for encoding in self.tokenizer.encode_batch_fast(list(texts))]
 
 

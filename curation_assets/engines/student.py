@@ -6,14 +6,14 @@ instead of its sentence embedding.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from safetensors.numpy import load_file
 
-from curation_assets.core.roles import ModelIdentity, SentenceEncoder, Student
+from curation_assets.core.roles import ModelIdentity, SentenceEncoder, Student, Texts
 from curation_assets.core.validation import check_known
 from curation_assets.engines import EngineRequest, sentence_encoder
 from curation_assets.engines.addresses import CASCADE, ModelAddress, local_folder
@@ -51,7 +51,7 @@ class RidgeStudent:
     sentence_encoder: SentenceEncoder
     is_multilingual: bool = False  # its encoder reads more languages than English
 
-    def score_captions(self, captions: Sequence[str]) -> np.ndarray:
+    def score_captions(self, captions: Texts) -> np.ndarray:
         """(N,) captions → (N,) float64, nominally in [0, 1], not clipped (formulas.md §1.1)."""
         embeddings = self.sentence_encoder.embed_sentences(captions).astype(np.float64)  # (N, D)
         return embeddings @ self.coefficients + self.intercept
@@ -68,7 +68,7 @@ class MlpStudent:
         self.weights = {name: tensor.astype(np.float64) for name, tensor in weights.items()}
         self.sentence_encoder = sentence_encoder
 
-    def score_captions(self, captions: Sequence[str]) -> np.ndarray:
+    def score_captions(self, captions: Texts) -> np.ndarray:
         """(N,) captions → (N,) float64, nominally in [0, 1], not clipped (formulas.md §1.1)."""
         return self.score_embeddings(self.sentence_encoder.embed_sentences(captions))
 
@@ -91,7 +91,7 @@ class TransformerStudent:
         self.device = device
 
     @without_gradients
-    def score_captions(self, captions: Sequence[str]) -> np.ndarray:
+    def score_captions(self, captions: Texts) -> np.ndarray:
         """(N,) captions → (N,) float64, nominally in [0, 1], not clipped; cut at 128 tokens (formulas.md §1.8)."""
         if not captions:
             return np.zeros(0)
@@ -129,7 +129,7 @@ class CascadeStudent:
     cut: float
     margin: float
 
-    def score_captions(self, captions: Sequence[str]) -> np.ndarray:
+    def score_captions(self, captions: Texts) -> np.ndarray:
         """(N,) captions → (N,) float64; a value of at least `cut` is always the slow student's."""
         values = self.fast.score_captions(captions)
         may_reach = np.flatnonzero(values >= self.cut - self.margin).tolist()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from curation_assets.core.roles import ModelIdentity
+from curation_assets.core.roles import ModelIdentity, Texts
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import local_folder
 from curation_assets.engines.batches import (
@@ -58,7 +58,7 @@ class BertScoreEngine:
         self.context_length = min(self.tokenizer.model_max_length, positions)
 
     @without_gradients
-    def similarity(self, candidates: Sequence[str], references: Sequence[str]) -> np.ndarray:
+    def similarity(self, candidates: Texts, references: Texts) -> np.ndarray:
         """Pairwise F1: (N,), (N,) → (N,) float64 in [-1, 1]. An empty candidate or reference scores 0.
 
         Repeated blanks are collapsed first. Special tokens may be matched with but do not count.

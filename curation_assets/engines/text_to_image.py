@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from PIL import Image
 
 from curation_assets.core.allocator import keep_freed_memory
-from curation_assets.core.roles import ModelIdentity, TextToImage
+from curation_assets.core.roles import ModelIdentity, Texts, TextToImage
 from curation_assets.engines import EngineRequest
 from curation_assets.engines.addresses import ModelAddress, local_folder
 from curation_assets.engines.batches import (
@@ -59,7 +59,7 @@ class DiffusionEngine:
     settings: Mapping[str, Any]
     batch_size: int
 
-    def generate_images(self, captions: Sequence[str], seeds: Sequence[int]) -> list[Image.Image]:
+    def generate_images(self, captions: Texts, seeds: Sequence[int]) -> list[Image.Image]:
         """One RGB image per caption (ICC §4.1; settings: steps, guidance_scale, height, width, precision).
 
         Captions are padded to the text encoder's context, so a neighbour's length has no effect; longer ones
@@ -75,7 +75,7 @@ class DiffusionEngine:
             drawn = map_batches(self._draw, tokens, chunks(seeds, size), itertools.repeat(guide))
             return [image for batch in drawn for image in batch]
 
-    def _tokenize(self, captions: Sequence[str]) -> BatchEncoding:
+    def _tokenize(self, captions: Texts) -> BatchEncoding:
         """(B, T) ids and mask, padded or cut to the text encoder's context, as the pipeline does."""
         tokenizer = self.pipeline.tokenizer
         return tokenizer(

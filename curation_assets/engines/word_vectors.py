@@ -2,12 +2,11 @@
 
 import gzip
 import mmap
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from curation_assets.core.roles import ModelIdentity, SentenceEncoder, WordVectors
+from curation_assets.core.roles import ModelIdentity, SentenceEncoder, Texts, WordVectors
 from curation_assets.engines import EngineRequest, sentence_encoder
 from curation_assets.engines.addresses import local_folder
 from curation_assets.engines.needs import FOLDER_SCHEMES, RoleNeeds
@@ -61,7 +60,7 @@ class VectorFile:
         end = self.data.find(b"\n", start)
         return len(self.data) if end < 0 else end
 
-    def word_vectors(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    def word_vectors(self, words: Texts) -> tuple[np.ndarray, np.ndarray]:
         """(N,) words → (N, D) float64, zeros where unknown, and (N,) bool. The surface form, else lower case.
 
         Raises ValueError for a line that does not hold `width` numbers.
@@ -101,7 +100,7 @@ class VectorTable:
             raise ValueError(f"{words} lists {len(listed)} words, {vectors} holds {len(self.vectors)} vectors")
         self.rows = {word: row for row, word in reversed(list(enumerate(listed)))}  # of a word listed twice the first
 
-    def word_vectors(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    def word_vectors(self, words: Texts) -> tuple[np.ndarray, np.ndarray]:
         """(N,) words → (N, D) float64, zeros where unknown, and (N,) bool. The surface form, else lower case."""
         rows = [self.rows.get(word, self.rows.get(word.lower(), -1)) for word in words]
         known = np.array([row >= 0 for row in rows], dtype=bool)
@@ -124,7 +123,7 @@ class SentenceWords:
         self.width = encoder.embed_sentences(["word"]).shape[1]
         self.cache: dict[str, np.ndarray] = {}  # at most one entry per word of the vocabulary
 
-    def word_vectors(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    def word_vectors(self, words: Texts) -> tuple[np.ndarray, np.ndarray]:
         """(N,) words → (N, D) float64, zeros where unknown, and (N,) bool. In lower case."""
         lowered = [word.lower() for word in words]
         known = np.array([word in self.vocabulary for word in lowered], dtype=bool)

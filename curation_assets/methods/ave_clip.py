@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image
 
-from curation_assets.core.roles import Images, ImageTextEncoder, TextToImage
+from curation_assets.core.roles import Images, ImageTextEncoder, Texts, TextToImage
 from curation_assets.methods import Example, Method, Values
 from curation_assets.methods.clip_score import clip_cosine
 from curation_assets.numeric.identity import seed_of
@@ -14,7 +14,7 @@ IMAGES = 5  # the number of the original is not published (formulas.md §1.9)
 
 
 def ave_clip(
-    caption: Sequence[str],
+    caption: Texts,
     sample_id: Sequence[str],
     text_to_image: TextToImage,
     image_text_encoder: ImageTextEncoder,
@@ -38,7 +38,7 @@ def ave_clip(
 class _ExamplePainter:
     """Paints 'red' red, and 'hope' at random: red or black by its seed."""
 
-    def generate_images(self, captions: Sequence[str], seeds: Sequence[int]) -> list[Image.Image]:
+    def generate_images(self, captions: Texts, seeds: Sequence[int]) -> list[Image.Image]:
         is_red = [text == "red" or seed % 2 == 0 for text, seed in zip(captions, seeds, strict=True)]
         return [Image.new("RGB", (1, 1), "red" if red else "black") for red in is_red]
 
@@ -49,7 +49,7 @@ class _ExampleEncoder:
     def embed_images(self, images: Images) -> np.ndarray:
         return np.array([(1.0, 0.0) if image.getpixel((0, 0)) == (255, 0, 0) else (0.0, 1.0) for image in images])
 
-    def embed_texts(self, texts: Sequence[str]) -> np.ndarray:
+    def embed_texts(self, texts: Texts) -> np.ndarray:
         return np.tile([1.0, 0.0], (len(texts), 1))
 
 

@@ -1,11 +1,9 @@
 """CLIPScore for curation: the plain cosine of an image and its caption."""
 
-from collections.abc import Sequence
-
 import numpy as np
 from PIL import Image
 
-from curation_assets.core.roles import Images, ImageTextEncoder
+from curation_assets.core.roles import Images, ImageTextEncoder, Texts
 from curation_assets.methods import Example, Method, Values
 
 
@@ -14,7 +12,7 @@ def clip_cosine(image_embeddings: np.ndarray, caption_embeddings: np.ndarray) ->
     return np.einsum("nd,nd->n", image_embeddings, caption_embeddings, dtype=np.float64)  # (N,)
 
 
-def clip_score(image: Images, caption: Sequence[str], image_text_encoder: ImageTextEncoder) -> Values:
+def clip_score(image: Images, caption: Texts, image_text_encoder: ImageTextEncoder) -> Values:
     """No prompt, no clamp, no factor 2.5: thresholds such as .28 and .30 belong to this scale (formulas.md §4)."""
     return Values.of(clip_cosine(image_text_encoder.embed_images(image), image_text_encoder.embed_texts(caption)))
 
@@ -25,7 +23,7 @@ class _ExampleEncoder:
     def embed_images(self, images: Images) -> np.ndarray:
         return np.tile([1.0, 0.0], (len(images), 1))
 
-    def embed_texts(self, texts: Sequence[str]) -> np.ndarray:
+    def embed_texts(self, texts: Texts) -> np.ndarray:
         vectors = {"right": (1.0, 0.0), "up": (0.0, 1.0), "both": (0.6, 0.8)}
         return np.array([vectors[text] for text in texts])
 

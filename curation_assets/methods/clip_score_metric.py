@@ -1,11 +1,9 @@
 """CLIPScore as a metric: 2.5 · max(cosine, 0) with a prompt. Never compare it with `clip_score`, the plain cosine."""
 
-from collections.abc import Sequence
-
 import numpy as np
 from PIL import Image
 
-from curation_assets.core.roles import Images, ImageTextEncoder
+from curation_assets.core.roles import Images, ImageTextEncoder, Texts
 from curation_assets.methods import Example, Method, Values
 from curation_assets.methods.clip_score import clip_cosine
 
@@ -14,7 +12,7 @@ PROMPT = "A photo depicts "
 
 
 def clip_score_metric(
-    image: Images, caption: Sequence[str], image_text_encoder: ImageTextEncoder, prompt: str = PROMPT
+    image: Images, caption: Texts, image_text_encoder: ImageTextEncoder, prompt: str = PROMPT
 ) -> Values:
     """2.5 · max(cos(image, `prompt` + caption), 0), which judges captions; thresholds of curation do not belong to it.
 
@@ -32,7 +30,7 @@ class _ExampleEncoder:
     def embed_images(self, images: Images) -> np.ndarray:
         return np.tile([1.0, 0.0], (len(images), 1))
 
-    def embed_texts(self, texts: Sequence[str]) -> np.ndarray:
+    def embed_texts(self, texts: Texts) -> np.ndarray:
         vectors = {"right": (1.0, 0.0), "up": (0.0, 1.0), "both": (0.6, 0.8), "left": (-1.0, 0.0)}
         return np.array([vectors[text.partition(PROMPT)[2]] for text in texts])
 

@@ -1,10 +1,8 @@
 """CLIP-SP, Stroop probing: how little a caption changes the meaning of a prompt made for things that can be seen."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from curation_assets.core.roles import ImageTextEncoder
+from curation_assets.core.roles import ImageTextEncoder, Texts
 from curation_assets.methods import Example, Method, Values
 
 SLOT = "[*]"
@@ -19,9 +17,7 @@ PROMPTS = (
 )
 
 
-def clip_stroop(
-    caption: Sequence[str], image_text_encoder: ImageTextEncoder, prompts: Sequence[str] = PROMPTS
-) -> Values:
+def clip_stroop(caption: Texts, image_text_encoder: ImageTextEncoder, prompts: Texts = PROMPTS) -> Values:
     """Minus the mean cosine of each prompt with its slot emptied and with the caption in it. formulas.md §1.9.
 
     What can be seen moves such a prompt far from its empty form, so the cosine falls with concreteness and its
@@ -39,7 +35,7 @@ def clip_stroop(
 class _ExampleEncoder:
     """Texts about a dog point up, all others right."""
 
-    def embed_texts(self, texts: Sequence[str]) -> np.ndarray:
+    def embed_texts(self, texts: Texts) -> np.ndarray:
         return np.array([(0.0, 1.0) if "dog" in text else (1.0, 0.0) for text in texts])
 
 

@@ -1,19 +1,18 @@
 """Complexity-and-Action: does the caption describe an object, and an action?"""
 
 import math
-from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
 
-from curation_assets.core.roles import Parser
+from curation_assets.core.roles import Parser, Texts
 from curation_assets.methods import Example, Method, Values
 from curation_assets.numeric.complexity_action import Mode, complexity_action_of
 from curation_assets.numeric.dependency import Token
 
 
 def complexity_action(
-    caption: Sequence[str],
+    caption: Texts,
     parser: Parser,
     mode: Mode = "radenovic",
     min_complexity: int = 1,
@@ -42,7 +41,7 @@ def complexity_action(
 class _ExampleParser:
     """Three captions, parsed by hand with Universal Dependencies."""
 
-    def parse_texts(self, texts: Sequence[str]) -> list[list[Token]]:
+    def parse_texts(self, texts: Texts) -> list[list[Token]]:
         parsed = {
             "red shoe": [Token("red", "ADJ", "JJ", "amod", 1), Token("shoe", "NOUN", "NN", "ROOT", 1)],
             "the Sunflower Hotel": [

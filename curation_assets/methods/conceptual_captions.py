@@ -1,11 +1,10 @@
 """Conceptual Captions, the text filter: would the pipeline of Sharma et al. have kept this caption?"""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from curation_assets.core.roles import Lexicon, Parser
+from curation_assets.core.roles import Lexicon, Parser, Texts
 from curation_assets.methods import Example, Method, Values
 from curation_assets.numeric.conceptual_captions import NO_WORD_POS, Candidate, Limits
 from curation_assets.numeric.conceptual_captions.boilerplate import check_boilerplate, crop_boilerplate
@@ -14,7 +13,7 @@ from curation_assets.numeric.dependency import Token
 
 
 def conceptual_captions(
-    caption: Sequence[str], parser: Parser, lexicon: Lexicon, limits: dict[str, Any] | None = None
+    caption: Texts, parser: Parser, lexicon: Lexicon, limits: dict[str, Any] | None = None
 ) -> Values:
     """1 where every rule lets the caption pass, else 0. Sharma et al. 2018 §3; formulas.md §7, stage 2.
 
@@ -50,7 +49,7 @@ def conceptual_captions(
 class _ExampleParser:
     """Parts of speech by dictionary."""
 
-    def parse_texts(self, texts: Sequence[str]) -> list[list[Token]]:
+    def parse_texts(self, texts: Texts) -> list[list[Token]]:
         pos = {"a": "DET", "the": "DET", "over": "ADP", "of": "ADP", "flies": "VERB", "red": "ADJ", ".": "PUNCT"}
         return [[Token(word, pos.get(word.lower(), "NOUN"), "NN", "dep", 0) for word in text.split()] for text in texts]
 
@@ -58,13 +57,13 @@ class _ExampleParser:
 class _ExampleLexicon:
     """Every word is common but 'zyx'; one word is loved, one is forbidden."""
 
-    def zipf_frequencies(self, words: Sequence[str]) -> np.ndarray:
+    def zipf_frequencies(self, words: Texts) -> np.ndarray:
         return np.array([0.0 if word == "zyx" else 5.0 for word in words])
 
-    def polarities(self, texts: Sequence[str]) -> np.ndarray:
+    def polarities(self, texts: Texts) -> np.ndarray:
         return np.array([0.9 if "wonderful" in text else 0.0 for text in texts])
 
-    def profanities(self, texts: Sequence[str]) -> list[list[str]]:
+    def profanities(self, texts: Texts) -> list[list[str]]:
         return [[word for word in text.split() if word == "darn"] for text in texts]
 
 

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from curation_assets.core.roles import Texts
 from curation_assets.methods import Example, Method, Values
 from curation_assets.numeric.conceptual_captions.overlap import overlapping_words
 
 
-def conceptual_captions_overlap(caption: Sequence[str], detected_objects: Sequence[Sequence[str]]) -> Values:
+def conceptual_captions_overlap(caption: Texts, detected_objects: Sequence[Sequence[str]]) -> Values:
     """How many words of the caption name a label of the image; the paper keeps 1 or more. formulas.md §7, stage 3.
 
     Details: words (those that overlap).

@@ -1,10 +1,10 @@
 """Conceptual Captions, text transformation: names become what they name; what is left must still be a description."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
-from curation_assets.core.roles import Parser, Synset, Wordnet
+from curation_assets.core.roles import Parser, Synset, Texts, Wordnet
 from curation_assets.methods import Columns, Example, FileSetting, Method, Values
 from curation_assets.numeric.conceptual_captions.boilerplate import crop_boilerplate
 from curation_assets.numeric.conceptual_captions.transformation import Kind, Meaning, transform
@@ -23,7 +23,7 @@ TITLES = ("mr", "mr.", "mrs", "mrs.", "ms", "ms.", "dr", "dr.", "queen")
 
 
 def conceptual_captions_transform(
-    caption: Sequence[str],
+    caption: Texts,
     parser: Parser,
     wordnet: Wordnet,
     entities: Mapping[str, str] | None = None,
@@ -139,7 +139,7 @@ def parse_entities(columns: Columns) -> dict[str, str]:
 class _ExampleParser:
     """Every word hangs on the last one; capitals are names; 'in' makes a phrase with its noun."""
 
-    def parse_texts(self, texts: Sequence[str]) -> list[list[Token]]:
+    def parse_texts(self, texts: Texts) -> list[list[Token]]:
         return [self._parse(text.split()) for text in texts]
 
     def _parse(self, words: list[str]) -> list[Token]:

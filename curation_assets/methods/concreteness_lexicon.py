@@ -1,15 +1,16 @@
 """Concreteness by dictionary: the mean rating of a caption's words in a list that people rated."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
+from curation_assets.core.roles import Texts
 from curation_assets.methods import Example, FileSetting, Method, Values
 from curation_assets.numeric.caption_benchmark import word_ratings, words_of
 from curation_assets.numeric.lemmas import lemma_in
 
 
-def concreteness_lexicon(caption: Sequence[str], lexicon: Mapping[str, float] | None = None) -> Values:
+def concreteness_lexicon(caption: Texts, lexicon: Mapping[str, float] | None = None) -> Values:
     """Mean rating of the words that the lexicon holds. Brysbaert et al. 2014; each word counts as often as it occurs.
 
     Words are whitespace tokens without outer punctuation, in lower case; two words that the list holds as one entry

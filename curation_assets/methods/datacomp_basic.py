@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 
-from curation_assets.core.roles import LanguageIdentifier
+from curation_assets.core.roles import LanguageIdentifier, Texts
 from curation_assets.methods import Example, Method, Values
 from curation_assets.methods.datacomp_caption import ExampleIdentifier, datacomp_caption
 from curation_assets.numeric.datacomp import MAX_ASPECT_RATIO, MIN_SIDE_PX, broken_size_rule
 
 
 def datacomp_basic(
-    caption: Sequence[str],
+    caption: Texts,
     original_width: Sequence[int],
     original_height: Sequence[int],
     language_identifier: LanguageIdentifier,

@@ -1,11 +1,10 @@
 """DataComp's filters on captions alone: English, enough words, enough characters."""
 
-from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
 
-from curation_assets.core.roles import LanguageIdentifier
+from curation_assets.core.roles import LanguageIdentifier, Texts
 from curation_assets.methods import Example, Method, Values
 from curation_assets.numeric.datacomp import (
     ENGLISH,
@@ -18,7 +17,7 @@ RULES = {"basic": broken_caption_rule, "image_based": broken_image_based_caption
 
 
 def datacomp_caption(
-    caption: Sequence[str],
+    caption: Texts,
     language_identifier: LanguageIdentifier,
     filtering: Literal["basic", "image_based"] = "basic",
 ) -> Values:
@@ -48,7 +47,7 @@ def datacomp_caption(
 class ExampleIdentifier:
     """German where 'der' or 'rote' stands, else English."""
 
-    def identify_languages(self, texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
+    def identify_languages(self, texts: Texts) -> tuple[list[str], np.ndarray]:
         languages = ["de" if {"der", "rote"} & set(text.split()) else "en" for text in texts]
         return languages, np.full(len(texts), 0.9)
 

@@ -1,11 +1,11 @@
 """DataComp's text-based filter: an English caption with a word whose first sense is in a list of WordNet ids."""
 
 import re
-from collections.abc import Sequence, Set
+from collections.abc import Set
 
 import numpy as np
 
-from curation_assets.core.roles import LanguageIdentifier, Synset, Wordnet
+from curation_assets.core.roles import LanguageIdentifier, Synset, Texts, Wordnet
 from curation_assets.methods import Columns, Example, FileSetting, Method, Values
 from curation_assets.methods.datacomp_caption import ExampleIdentifier
 from curation_assets.numeric.datacomp import ENGLISH
@@ -14,7 +14,7 @@ WORDNET_ID = re.compile(r"n?([0-9]{8})")
 
 
 def datacomp_text(
-    caption: Sequence[str],
+    caption: Texts,
     language_identifier: LanguageIdentifier,
     wordnet: Wordnet,
     wordnet_offsets: Set[int] | None = None,

@@ -1,9 +1,8 @@
 """Descriptive: does an alt-text of so few informative words say what its image shows?"""
 
-from collections.abc import Sequence
-
 import numpy as np
 
+from curation_assets.core.roles import Texts
 from curation_assets.methods import Example, Method, Values
 from curation_assets.numeric.informative_words import informative_words
 
@@ -11,7 +10,7 @@ from curation_assets.numeric.informative_words import informative_words
 INTERCEPT, PER_WORD = -2.115, 0.704
 
 
-def descriptive(caption: Sequence[str]) -> Values:
+def descriptive(caption: Texts) -> Values:
     """σ(INTERCEPT + PER_WORD · number of informative words, at most ten): how often people found alt-texts of so many
     descriptive of their image. Details: informative_words.
     """

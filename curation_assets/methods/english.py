@@ -1,10 +1,8 @@
 """Whether a caption is English: by its script, and by the language identifier as far as its words let it judge."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from curation_assets.core.roles import LanguageIdentifier
+from curation_assets.core.roles import LanguageIdentifier, Texts
 from curation_assets.methods import Example, Method, Values
 from curation_assets.methods.datacomp_caption import ExampleIdentifier
 from curation_assets.numeric.datacomp import ENGLISH
@@ -17,13 +15,13 @@ MAX_WORDS = 40  # of longer captions no word is left out: one of so many decides
 UNDETERMINED = "und"  # ISO 639-2
 
 
-def english(caption: Sequence[str], language_identifier: LanguageIdentifier) -> Values:
+def english(caption: Texts, language_identifier: LanguageIdentifier) -> Values:
     """1 where the caption is English or has no letter, else 0. Detail: language, by `likely_languages`."""
     languages = likely_languages(caption, language_identifier)
     return Values.of(np.array([float(language in (ENGLISH, None)) for language in languages]), language=languages)
 
 
-def likely_languages(captions: Sequence[str], identifier: LanguageIdentifier) -> list[str | None]:
+def likely_languages(captions: Texts, identifier: LanguageIdentifier) -> list[str | None]:
     """(N,) captions → (N,) ISO 639 codes: English unless another language is likely, None for a text without a letter.
 
     Another is likely where most letters are of another script than Latin (UNDETERMINED if the identifier names none);
@@ -56,7 +54,7 @@ def threshold_of(text: str) -> float:
     return THRESHOLDS[min(len(text.split()), len(THRESHOLDS)) - 1]
 
 
-def other_languages(texts: Sequence[str], identifier: LanguageIdentifier) -> list[tuple[str, float]]:
+def other_languages(texts: Texts, identifier: LanguageIdentifier) -> list[tuple[str, float]]:
     """Likeliest language as written, and the lower one of its probabilities as written and in lower case; '' and 0
     where either is English."""
     as_written = zip(*identifier.identify_languages(texts), strict=True)

@@ -1,16 +1,14 @@
 """CLIPScore of the flipped image: does the caption still fit the picture in a mirror and upside down?"""
 
-from collections.abc import Sequence
-
 import numpy as np
 from PIL import Image, ImageOps
 
-from curation_assets.core.roles import Images, ImageTextEncoder
+from curation_assets.core.roles import Images, ImageTextEncoder, Texts
 from curation_assets.methods import Example, Method, Values
 from curation_assets.methods.clip_score import clip_cosine
 
 
-def flipped_clip_score(image: Images, caption: Sequence[str], image_text_encoder: ImageTextEncoder) -> Values:
+def flipped_clip_score(image: Images, caption: Texts, image_text_encoder: ImageTextEncoder) -> Values:
     """The lower cosine of the caption with the mirrored image and with the image upside down. formulas.md §15.6.
 
     Details: mirrored, upside_down. EcoDatum lets both vote. Written words cannot be read in either, so a caption that
@@ -30,7 +28,7 @@ class _ExampleEncoder:
         vectors = np.array([(column - 1.0, 1.0 - row) for row, column in corners])
         return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
-    def embed_texts(self, texts: Sequence[str]) -> np.ndarray:
+    def embed_texts(self, texts: Texts) -> np.ndarray:
         vectors = {"up": (0.0, 1.0), "right": (1.0, 0.0), "up and right": (0.6, 0.8)}
         return np.array([vectors[text] for text in texts])
 

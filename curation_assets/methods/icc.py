@@ -1,11 +1,10 @@
 """ICC: how concrete a caption is, by the distilled student. Text only, so it runs on the whole pool."""
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
-from curation_assets.core.roles import LanguageIdentifier, Student
+from curation_assets.core.roles import LanguageIdentifier, Student, Texts
 from curation_assets.methods import Example, Method, Values
 from curation_assets.methods.datacomp_caption import ExampleIdentifier
 from curation_assets.methods.english import english
@@ -14,7 +13,7 @@ NOT_ENGLISH = "not_english"
 
 
 def icc(
-    caption: Sequence[str],
+    caption: Texts,
     student: Student,
     language_identifier: LanguageIdentifier,
     clip01: bool = False,
@@ -38,7 +37,7 @@ def icc(
 class _ExampleStudent:
     """Concrete is what can be painted: the share of words that name a thing, plus a little over 1 for all."""
 
-    def score_captions(self, captions: Sequence[str]) -> np.ndarray:
+    def score_captions(self, captions: Texts) -> np.ndarray:
         things = {"dog", "ball", "red"}
         shares = [sum(word in things for word in text.split()) / len(text.split()) for text in captions]
         return np.array(shares) * 1.04

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from curation_assets.core.roles import LanguageIdentifier
+from curation_assets.core.roles import LanguageIdentifier, Texts
 from curation_assets.core.table_names import IMAGE_CLUSTERS
 from curation_assets.methods import Columns, Example, FileSetting, Method, Values
 from curation_assets.methods.datacomp_caption import ExampleIdentifier, datacomp_caption
@@ -27,7 +27,7 @@ def read_clusters(columns: Columns) -> Clusters:
 
 
 def image_based(
-    caption: Sequence[str],
+    caption: Texts,
     image_embedding: Sequence[Sequence[float]],
     language_identifier: LanguageIdentifier,
     clusters: Clusters | None = None,

@@ -1,12 +1,12 @@
 """The LAION-2B filter: an English caption, and a CLIP cosine of at least .28."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from curation_assets.core.roles import Images, ImageTextEncoder, LanguageIdentifier
+from curation_assets.core.roles import Images, ImageTextEncoder, LanguageIdentifier, Texts
 from curation_assets.methods import Example, Method, Values
 from curation_assets.methods.clip_score import METHOD as CLIP_SCORE
 from curation_assets.methods.clip_score import clip_cosine
@@ -19,7 +19,7 @@ VIT_B_32 = ("open_clip:ViT-B-32-quickgelu@openai", "hub:openai/clip-vit-base-pat
 
 def laion_filter(
     image: Images,
-    caption: Sequence[str],
+    caption: Texts,
     image_text_encoder: ImageTextEncoder,
     language_identifier: LanguageIdentifier,
     threshold: float = 0.28,

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from curation_assets.core.roles import ImageTextEncoder
+from curation_assets.core.roles import ImageTextEncoder, Texts
 from curation_assets.core.table_names import CONTRAST_PAIRS
 from curation_assets.methods import Columns, Example, FileSetting, Method, Values
 from curation_assets.numeric.contrast import neg_clip_loss as contrasted
@@ -52,7 +52,7 @@ def read_contrast_pairs(columns: Columns) -> ContrastPairs:
 
 def neg_clip_loss(
     sample_id: Sequence[str],
-    caption: Sequence[str],
+    caption: Texts,
     image_embedding: Sequence[Sequence[float]],
     image_text_encoder: ImageTextEncoder,
     pairs: ContrastPairs | None = None,
@@ -76,7 +76,7 @@ def neg_clip_loss(
 class _ExampleEncoder:
     """Unit vectors in the plane."""
 
-    def embed_texts(self, texts: Sequence[str]) -> np.ndarray:
+    def embed_texts(self, texts: Texts) -> np.ndarray:
         vectors = {"right": (1.0, 0.0), "up": (0.0, 1.0)}
         return np.array([vectors[text] for text in texts], dtype=np.float32)
 

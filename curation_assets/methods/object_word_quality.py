@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from curation_assets.core.roles import WordVectors
+from curation_assets.core.roles import Texts, WordVectors
 from curation_assets.methods import Example, Method, Values
 from curation_assets.numeric.object_word_quality import PAIRS, object_word_cosines, top_pair_sum, words_of
 
 
 def object_word_quality(
-    caption: Sequence[str],
+    caption: Texts,
     detected_objects: Sequence[Sequence[str]],
     word_vectors: WordVectors,
     one_to_one: bool = False,
@@ -38,7 +38,7 @@ def object_word_quality(
 class _ExampleVectors:
     """Three words in the plane; puppy lies .6 towards dog."""
 
-    def word_vectors(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    def word_vectors(self, words: Texts) -> tuple[np.ndarray, np.ndarray]:
         vectors = {"dog": (1.0, 0.0), "kite": (0.0, 1.0), "puppy": (0.6, 0.8)}
         known = np.array([word in vectors for word in words], dtype=bool)
         return np.array([vectors.get(word, (0.0, 0.0)) for word in words]).reshape(-1, 2), known

@@ -1,10 +1,11 @@
 """Personal data in captions: addresses and numbers that single out a person."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
+from curation_assets.core.roles import Texts
 from curation_assets.methods import Columns, Example, FileSetting, Method, Values
 from curation_assets.numeric.personal_data import personal_data as kinds_of
 
@@ -21,7 +22,7 @@ def read_patterns(columns: Columns) -> dict[str, str]:
     return dict(zip(columns["kind"], columns["pattern"], strict=True))
 
 
-def personal_data(caption: Sequence[str], patterns: Mapping[str, str] | None = None) -> Values:
+def personal_data(caption: Texts, patterns: Mapping[str, str] | None = None) -> Values:
     """1 where no personal data is found, else 0. Detail: kinds (email, phone_number, …), never the data itself.
 
     Patterns only: names and postal addresses are not found. The setting `path` names a table of further patterns

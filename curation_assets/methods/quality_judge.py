@@ -1,15 +1,13 @@
 """Quality by a multimodal judge of the operator's choice: MLM-Filter's prompts, UniFilter's head."""
 
-from collections.abc import Sequence
-
 import numpy as np
 from PIL import Image
 
-from curation_assets.core.roles import Images, QualityJudge
+from curation_assets.core.roles import Images, QualityJudge, Texts
 from curation_assets.methods import Example, Method, Values
 
 
-def quality_judge(image: Images, caption: Sequence[str], quality_judge: QualityJudge) -> Values:
+def quality_judge(image: Images, caption: Texts, quality_judge: QualityJudge) -> Values:
     """What the judge of role quality_judge gives the pair; reason `no_score` where its answer holds no number."""
     value = np.asarray(quality_judge.judge_pairs(image, caption), dtype=np.float64)
     return Values(value, ["no_score" if np.isnan(one) else None for one in value])
@@ -18,7 +16,7 @@ def quality_judge(image: Images, caption: Sequence[str], quality_judge: QualityJ
 class _ExampleJudge:
     """A point a letter; of nothing it says nothing."""
 
-    def judge_pairs(self, images: Images, captions: Sequence[str]) -> np.ndarray:
+    def judge_pairs(self, images: Images, captions: Texts) -> np.ndarray:
         return np.array([len(caption) or np.nan for caption in captions], dtype=np.float64)
 
 

@@ -1,16 +1,15 @@
 """Relatedness of Rao et al.: how near is the caption to the captions of the task that a model is trained for?"""
 
-from collections.abc import Sequence
-
 import numpy as np
 
+from curation_assets.core.roles import Texts
 from curation_assets.core.table_names import WORD_WEIGHTS
 from curation_assets.methods import Columns, Example, FileSetting, Method, Values
 from curation_assets.numeric.relatedness import WordWeights, fit_word_weights
 from curation_assets.numeric.relatedness import relatedness as summed_cosines
 
 
-def relatedness(caption: Sequence[str], word_weights: WordWeights | None = None) -> Values:
+def relatedness(caption: Texts, word_weights: WordWeights | None = None) -> Values:
     """Sum over the downstream texts of the TF-IDF cosine with each. Rao et al., relatedness; formulas.md §8.1.
 
     A caption without a weighted word is related to nothing: 0. In a pool the weights are its own table, fitted on its

@@ -1,15 +1,13 @@
 """Reward (Compress & Align): people's preference for this caption of the image, predicted by a model of rankings."""
 
-from collections.abc import Sequence
-
 import numpy as np
 from PIL import Image
 
-from curation_assets.core.roles import Images, RewardModel
+from curation_assets.core.roles import Images, RewardModel, Texts
 from curation_assets.methods import Example, Method, Values
 
 
-def reward(image: Images, caption: Sequence[str], reward_model: RewardModel) -> Values:
+def reward(image: Images, caption: Texts, reward_model: RewardModel) -> Values:
     """The model's reward of each pair. Compress & Align §3; formulas.md §9. Values of two trained models do not
     compare.
     """
@@ -19,7 +17,7 @@ def reward(image: Images, caption: Sequence[str], reward_model: RewardModel) -> 
 class _ExampleRewardModel:
     """Likes words."""
 
-    def reward_pairs(self, images: Images, captions: Sequence[str]) -> np.ndarray:
+    def reward_pairs(self, images: Images, captions: Texts) -> np.ndarray:
         return np.array([float(len(text.split()) - 2) for text in captions])
 
 

@@ -1,15 +1,13 @@
 """SBA: can a caption be recovered from its meaning? Semantic-bottleneck autoencoder, a teacher of ICC."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from curation_assets.core.roles import SemanticDecoder
+from curation_assets.core.roles import SemanticDecoder, Texts
 from curation_assets.methods import TEACHER_DETAILS, Example, Method, Values
 from curation_assets.numeric.similarity import corrected_edit_similarity, edit_similarity
 
 
-def sba(caption: Sequence[str], semantic_decoder: SemanticDecoder, case_sensitive: bool = True) -> Values:
+def sba(caption: Texts, semantic_decoder: SemanticDecoder, case_sensitive: bool = True) -> Values:
     """Highest edit similarity of a caption with its reconstructions. ICC §4.2, formulas.md §1.4.
 
     Reason where there is no reconstruction: `no_reconstruction`. Details: reconstructions and their similarities
@@ -39,7 +37,7 @@ def sba(caption: Sequence[str], semantic_decoder: SemanticDecoder, case_sensitiv
 class _ExampleDecoder:
     """Remembers 'a red kite' almost, and returns 'kite' for anything else."""
 
-    def reconstruct_captions(self, captions: Sequence[str]) -> list[list[str]]:
+    def reconstruct_captions(self, captions: Texts) -> list[list[str]]:
         return [["a kite", "a blue kite"] if text == "a red kite" else ["kite"] for text in captions]
 
 

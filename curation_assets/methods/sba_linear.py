@@ -1,16 +1,15 @@
 """SBA without a decoder: how much of a caption's meaning a narrow linear code keeps. A teacher of ICC where no language
 model is at hand that knows real captions."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 
-from curation_assets.core.roles import SentenceBottleneck
+from curation_assets.core.roles import SentenceBottleneck, Texts
 from curation_assets.methods import TEACHER_DETAILS, Values
 from curation_assets.methods import sentence_bottleneck as signal
 from curation_assets.numeric.similarity import open_interval
 
 
-def sba_linear(caption: Sequence[str], sentence_bottleneck: SentenceBottleneck) -> Values:
+def sba_linear(caption: Texts, sentence_bottleneck: SentenceBottleneck) -> Values:
     """Cosine of a caption's embedding with its reconstruction from a narrow code. Compare ICC §4.2.
 
     The code writes no text: the details hold no reconstruction, only open_similarity (inside (0, 1), for the logit).

@@ -1,16 +1,14 @@
 """Scene bank: how near is a caption to scenes that can be drawn? A teacher of concreteness without any training."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from curation_assets.core.roles import SceneBank
+from curation_assets.core.roles import SceneBank, Texts
 from curation_assets.methods import Example, Method, Values
 
 SCENES_SHOWN = 3
 
 
-def scene_bank(caption: Sequence[str], scene_bank: SceneBank, k: int = 100) -> Values:
+def scene_bank(caption: Texts, scene_bank: SceneBank, k: int = 100) -> Values:
     """Mean cosine of a caption with its k nearest scenes (all, where the bank has fewer).
 
     A visual bottleneck without parameters, instead of VBA's text-to-image model and captioner: text → nearest
@@ -30,7 +28,7 @@ def scene_bank(caption: Sequence[str], scene_bank: SceneBank, k: int = 100) -> V
 class _ExampleBank:
     """Two scenes; the cosine is the share of the caption's words that the scene has."""
 
-    def nearest_scenes(self, captions: Sequence[str], k: int) -> tuple[list[list[str]], np.ndarray]:
+    def nearest_scenes(self, captions: Texts, k: int) -> tuple[list[list[str]], np.ndarray]:
         scenes, cosines = [], []
         for text in captions:
             words = text.split()

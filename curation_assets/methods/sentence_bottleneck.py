@@ -1,14 +1,12 @@
 """Sentence bottleneck: does a caption's embedding pass through a code fitted on captions? SBA without a decoder."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from curation_assets.core.roles import SentenceBottleneck
+from curation_assets.core.roles import SentenceBottleneck, Texts
 from curation_assets.methods import Example, Method, Values
 
 
-def sentence_bottleneck(caption: Sequence[str], sentence_bottleneck: SentenceBottleneck) -> Values:
+def sentence_bottleneck(caption: Texts, sentence_bottleneck: SentenceBottleneck) -> Values:
     """Cosine of a caption's embedding with its reconstruction from a narrow code. Compare ICC §4.2.
 
     The code holds the directions along which captions of pictures differ; what a caption holds beyond them is lost.
@@ -21,7 +19,7 @@ def sentence_bottleneck(caption: Sequence[str], sentence_bottleneck: SentenceBot
 class _ExampleBottleneck:
     """Counts (kite, red, idea, 1) and loses the idea."""
 
-    def reconstruct_embeddings(self, captions: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    def reconstruct_embeddings(self, captions: Texts) -> tuple[np.ndarray, np.ndarray]:
         words = ("kite", "red", "idea")
         before = np.array([[text.split().count(word) for word in words] + [1] for text in captions], dtype=np.float64)
         return before, before * [1, 1, 0, 1]

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from curation_assets.core.roles import SentenceEncoder
+from curation_assets.core.roles import SentenceEncoder, Texts
 from curation_assets.methods import Example, Method, Values
 from curation_assets.numeric.medium_phrases import Masking, mask_medium_phrases
 
 
 def sieve(
-    caption: Sequence[str],
+    caption: Texts,
     generated_captions: Sequence[Sequence[str]],
     sentence_encoder: SentenceEncoder,
     masking: Masking = "clean",
@@ -51,7 +51,7 @@ def sieve(
 class _ExampleSentenceEncoder:
     """One axis per word of a tiny vocabulary: sentences agree by the words they share."""
 
-    def embed_sentences(self, sentences: Sequence[str]) -> np.ndarray:
+    def embed_sentences(self, sentences: Texts) -> np.ndarray:
         axes = ["red", "kite", "barn"]
         counts = np.array([[text.split().count(word) for word in axes] for text in sentences], dtype=np.float64)
         return counts / np.maximum(np.linalg.norm(counts, axis=1, keepdims=True), 1e-12)

@@ -1,15 +1,13 @@
 """HYPE's text specificity: does a caption fit few images, or nearly all of them?"""
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from curation_assets.core.roles import HyperbolicTextEncoder
+from curation_assets.core.roles import HyperbolicTextEncoder, Texts
 from curation_assets.methods import Example, Method, Values
 from curation_assets.numeric.hyperbolic import text_specificity as mean_entailment
 
 
-def text_specificity(caption: Sequence[str], hyperbolic_text_encoder: HyperbolicTextEncoder) -> Values:
+def text_specificity(caption: Texts, hyperbolic_text_encoder: HyperbolicTextEncoder) -> Values:
     """ε_t: mean angle of the encoder's reference images outside the caption's entailment cone.
 
     Kim et al. 2024 (arXiv 2404.17507) §3; formulas.md §15.12. Reads the caption alone, as ICC does.
@@ -26,7 +24,7 @@ class _ExampleEncoder:
     curvature = 1.0
     reference_images = np.array([[2.0, 0.0], [-2.0, 0.0]], dtype=np.float32)
 
-    def embed_texts(self, texts: Sequence[str]) -> np.ndarray:
+    def embed_texts(self, texts: Texts) -> np.ndarray:
         return np.array([{"a red kite": (1.0, 0.0), "stuff": (0.1, 0.0)}[text] for text in texts])
 
 

@@ -5,11 +5,12 @@ from typing import Any
 
 import numpy as np
 
+from curation_assets.core.roles import Texts
 from curation_assets.methods import Example, Method, Values
 from curation_assets.numeric.text_masking import TextBox, is_confirmed, shared_words
 
 
-def text_spotting(caption: Sequence[str], text_boxes: Sequence[Sequence[Mapping[str, Any]]]) -> Values:
+def text_spotting(caption: Texts, text_boxes: Sequence[Sequence[Mapping[str, Any]]]) -> Values:
     """1 where no word read in the image stands in the caption, else 0. Radenovic et al. 2023 §3, formulas.md §5.
 
     Words of 5 letters or digits and more, read with a confidence of .8 and more, compared as whole words whatever the

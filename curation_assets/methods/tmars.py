@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from curation_assets.core.roles import Images, ImageTextEncoder
+from curation_assets.core.roles import Images, ImageTextEncoder, Texts
 from curation_assets.methods import Example, Method, Values
 from curation_assets.methods.clip_score import METHOD as CLIP_SCORE
 from curation_assets.methods.clip_score import clip_cosine
@@ -15,7 +15,7 @@ from curation_assets.numeric.text_masking import Fill, TextBox, box_pixels, is_c
 
 def tmars(
     image: Images,
-    caption: Sequence[str],
+    caption: Texts,
     text_boxes: Sequence[Sequence[Mapping[str, Any]]],
     image_text_encoder: ImageTextEncoder,
     fill: Fill = "ring_mean",
@@ -50,7 +50,7 @@ class _ExampleEncoder:
     def embed_images(self, images: Images) -> np.ndarray:
         return np.array([[0.0, 1.0] if image.getpixel((0, 0)) == (0, 0, 0) else [1.0, 0.0] for image in images])
 
-    def embed_texts(self, texts: Sequence[str]) -> np.ndarray:
+    def embed_texts(self, texts: Texts) -> np.ndarray:
         return CLIP_SCORE.example.roles["image_text_encoder"].embed_texts(texts)
 
 

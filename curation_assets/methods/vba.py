@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image
 
-from curation_assets.core.roles import BeamCaptioner, Images, TextSimilarity, TextToImage
+from curation_assets.core.roles import BeamCaptioner, Images, Texts, TextSimilarity, TextToImage
 from curation_assets.methods import TEACHER_DETAILS, Example, Method, Values
 from curation_assets.numeric.identity import seed_of
 from curation_assets.numeric.similarity import open_interval
@@ -14,7 +14,7 @@ PAPER_BEAMS = 5  # ICC §4.1
 
 
 def vba(
-    caption: Sequence[str],
+    caption: Texts,
     sample_id: Sequence[str],
     text_to_image: TextToImage,
     beam_captioner: BeamCaptioner,
@@ -62,7 +62,7 @@ def vba(
 class _ExamplePainter:
     """Paints what it can: 'red' becomes a red pixel, anything else a black one."""
 
-    def generate_images(self, captions: Sequence[str], seeds: Sequence[int]) -> list[Image.Image]:
+    def generate_images(self, captions: Texts, seeds: Sequence[int]) -> list[Image.Image]:
         return [Image.new("RGB", (1, 1), "red" if "red" in text else "black") for text in captions]
 
 
@@ -77,7 +77,7 @@ class _ExampleCaptioner:
 class _ExampleSimilarity:
     """Share of the reference's words that the candidate holds."""
 
-    def similarity(self, candidates: Sequence[str], references: Sequence[str]) -> np.ndarray:
+    def similarity(self, candidates: Texts, references: Texts) -> np.ndarray:
         return np.array(
             [
                 sum(word in candidate.split() for word in reference.split()) / len(reference.split())

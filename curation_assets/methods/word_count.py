@@ -1,12 +1,11 @@
 """Words: how long is the caption?"""
 
-from collections.abc import Sequence
-
+from curation_assets.core.roles import Texts
 from curation_assets.methods import Example, Method, Values
 from curation_assets.numeric.standardise import caption_length
 
 
-def word_count(caption: Sequence[str]) -> Values:
+def word_count(caption: Texts) -> Values:
     """Whitespace tokens of the caption; a caption of a script without spaces counts as few."""
     return Values.of(caption_length(caption))
 

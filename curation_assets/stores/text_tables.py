@@ -24,15 +24,16 @@ _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 _PICTURES = {chr(code): chr(0x2400 + code) for code in range(32) if chr(code) not in "\t\n\r"} | {"\x7f": "␡"}
 
 
-def read_rows(path: Path, *, suffix: str | None = None) -> pl.DataFrame:
+def read_rows(path: Path, *, empty_is_null: bool = False, suffix: str | None = None) -> pl.DataFrame:
     """Rows of a csv, tsv, parquet or jsonl file (`damaged_tables.sound_parts`), all of them sound.
 
-    Of a text file every column is text: a caption such as "007" stays what it was, and an empty cell is "". Raises
-    ValueError for another kind of file or one with a row that cannot be read, FileNotFoundError where there is none.
+    Of a text file every column is text: a caption such as "007" stays what it was, and an empty cell is "", or with
+    `empty_is_null` null. Raises ValueError for another kind of file or one with a row that cannot be read,
+    FileNotFoundError where there is none.
     """
     if not path.is_file():
         raise FileNotFoundError(f"no file {path}")
-    return pl.concat(read_parts(path, suffix or table_suffix(path)), rechunk=True)
+    return pl.concat(read_parts(path, suffix or table_suffix(path), empty_is_null=empty_is_null), rechunk=True)
 
 
 def read_parts(path: Path, suffix: str, *, empty_is_null: bool = False) -> Iterator[pl.DataFrame]:

@@ -186,7 +186,7 @@ def _rows_of_tables(
 ) -> Iterator[pl.DataFrame]:
     """Rows of all tables with their images, those of a table at once; `named` and `counts` as of `Reading`."""
     folder, has_bytes, has_lists = folder_of(source), False, False
-    texts_read = {name: columns.get(name) for name in ("caption", "url", "uid")} | columns
+    texts_read = {**dict.fromkeys(("caption", "url", "uid")), **columns}
     for path in tables:
         schema = schema_of(path, text)
         dtype = schema.get(image)
