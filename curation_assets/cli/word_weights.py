@@ -8,7 +8,8 @@ import typer
 from curation_assets.cli.commands import command
 from curation_assets.cli.common import notice, show
 from curation_assets.scoring.files import read_captions
-from curation_assets.stores.atomic import check_new, writing_new
+from curation_assets.stores.atomic import check_new
+from curation_assets.stores.documents import save_frame
 
 
 @command("pool word-weights", "Pools")
@@ -28,7 +29,6 @@ def word_weights(
     check_new(out)
     parts = (read_captions(path)["caption"].drop_nulls() for path in pool)
     frame = weights_frame(weights_of(parts, read_captions(related_to)["caption"].drop_nulls()))
-    with writing_new(out) as temporary:
-        frame.write_parquet(temporary)
+    save_frame(out, frame, is_new=True)
     show(f"{frame.height:,} words written to {out}")
     notice(f"Name it in a profile: methods: {{relatedness: {{word_weights_file: {out.absolute()}}}}}")

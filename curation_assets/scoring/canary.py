@@ -22,9 +22,9 @@ from curation_assets.numeric.drift import drift_statistics
 from curation_assets.numeric.identity import seed_of, unit_interval_of
 from curation_assets.numeric.standardise import caption_length
 from curation_assets.scoring.samples import score_samples
-from curation_assets.stores.atomic import check_new, writing_new
+from curation_assets.stores.atomic import check_new
 from curation_assets.stores.content_hash import config_sha256
-from curation_assets.stores.documents import read_document, save_document
+from curation_assets.stores.documents import read_document, save_document, save_frame
 from curation_assets.stores.images import ImageLimits, ImageRejected, decode_image, read_member
 from curation_assets.stores.manifest import model_records, utc_now
 from curation_assets.stores.parquet import read_parquet
@@ -155,8 +155,7 @@ def freeze_canary(store: ShardStore, path: Path, size: int) -> Canary:
                 "caption_sha256": hashlib.sha256(row["caption"].encode()).hexdigest(),
             }
         )
-    with writing_new(path) as temporary:
-        pl.DataFrame(rows, schema=CANARY_SCHEMA, orient="row").write_parquet(temporary, compression="zstd")
+    save_frame(path, pl.DataFrame(rows, schema=CANARY_SCHEMA, orient="row"), is_new=True)
     return Canary.read(path)
 
 

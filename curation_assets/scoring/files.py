@@ -17,10 +17,11 @@ from curation_assets.scoring.batches import DEFAULT_BATCH, NUMBER_COLUMNS, LoadI
 from curation_assets.scoring.derived import DERIVED_COLUMNS, DERIVING_ROLES
 from curation_assets.scoring.samples import detail_schema, score_samples
 from curation_assets.sources.text_columns import texts_of
-from curation_assets.stores.atomic import check_new, remove_path, replacing, writing_new
+from curation_assets.stores.atomic import check_new, remove_path, writing_new
 from curation_assets.stores.caption_text import caption_texts, is_encodable
 from curation_assets.stores.content_hash import config_sha256, frame_sha256
 from curation_assets.stores.damaged_tables import ROW_REASON, read_sound_rows, schema_of, sound_parts
+from curation_assets.stores.documents import save_frame
 from curation_assets.stores.file_hash import FileState
 from curation_assets.stores.images import ImageRejected, decode_image, printable, tar_index
 from curation_assets.stores.parquet import parquet_rows, scan_parquet
@@ -88,8 +89,7 @@ def score_file(
             saved=saved,
         )
         result = table.drop(ROW_REASON, strict=False).with_columns(scored[name].alias(col) for name, col in new.items())
-        with replacing(written[-1]) as temporary:
-            result.write_parquet(temporary)
+        save_frame(written[-1], result)
         remove_path(saved.folder)
     whole = scan_parquet(written)
     with writing_new(out) as temporary:

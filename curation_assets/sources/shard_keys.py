@@ -14,7 +14,6 @@ from curation_assets.core.json_files import read_json
 from curation_assets.core.seal import read_sealed_json
 from curation_assets.core.settings import LAST_SHARD, shard_key, shard_number
 from curation_assets.core.table_names import REGISTERED_SHARDS, SAMPLES
-from curation_assets.stores.atomic import fetch
 from curation_assets.stores.documents import save_document
 from curation_assets.stores.file_hash import once_per_version
 from curation_assets.stores.lease import brief_lock
@@ -71,10 +70,8 @@ def _written(pool: str, work: Path) -> _Written:
     """What was written down; nothing where there is no file yet. Raises DamagedFileError: by other keys, rows would be
     looked for in other tars.
     """
-    path = work / KEYS_FILE
-    fetch(path)
     try:
-        return _read(path, pool)
+        return _read(work / KEYS_FILE, pool)
     except OSError:
         return _Written({}, {})
 

@@ -230,12 +230,13 @@ def swap_folder(draft: Path, target: Path) -> None:
 
 
 def finish_swap(target: Path) -> None:
-    """Finish a `swap_folder` that was interrupted, and remove what dead writers of `target` left."""
+    """Finish a `swap_folder` that was interrupted, remove what dead writers of `target` left, and see to it that of a
+    bucket all of it is here."""
     remove_stale(target)
     waiting = _swapping(target)
+    objects = _objects(target)
     if waiting.is_dir():
         old = temporary_path(target)
-        objects = _objects(target)
         if objects is not None:
             objects.commit(waiting, target)
         if target.exists():
@@ -243,6 +244,8 @@ def finish_swap(target: Path) -> None:
         os.replace(waiting, target)
         flush(target.parent)
         remove_path(old)
+    if objects is not None:
+        objects.fetch_folder(target)
 
 
 def _swapping(target: Path) -> Path:

@@ -7,11 +7,14 @@ and removed after the last, and who finds it finishes that work.
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from curation_assets.core.json_files import read_json
 from curation_assets.core.seal import sealed_json
-from curation_assets.stores.atomic import fetch, replacing, write_text_atomically
+from curation_assets.stores.atomic import replacing, write_text_atomically, writing_new
+
+if TYPE_CHECKING:
+    import polars as pl
 
 T = TypeVar("T")
 
@@ -26,13 +29,20 @@ def save_document(path: Path, content: Mapping[str, Any] | list[Any], *, mode: i
 
 def read_document(path: Path, build: Callable[[Any], T], *, advice: str) -> T | None:
     """What `build` makes of the content; None where there is no file. Raises what `read_json` raises."""
-    fetch(path)
     return read_json(path, build, advice=advice) if path.is_file() else None
 
 
 def save_json(path: Path, content: Mapping[str, Any] | list[Any]) -> None:
     """A JSON file that other programs read. Raises DiskError."""
     write_text_atomically(path, json.dumps(content, indent=1, ensure_ascii=False))
+
+
+def save_frame(path: Path, frame: "pl.DataFrame", *, is_new: bool = False) -> None:
+    """A Parquet file that is no table of the store; `is_new`: at a path that a user gave, and nothing is overwritten.
+    Raises DiskError, ValueError as `writing_new`.
+    """
+    with writing_new(path) if is_new else replacing(path) as temporary:
+        frame.write_parquet(temporary)
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Any], metadata: dict[str, str] | None = None) -> None:

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from curation_assets.core.seal import read_sealed_json
 from curation_assets.core.settings import cache_root
+from curation_assets.stores.atomic import fetch
 from curation_assets.stores.documents import save_document
 
 T = TypeVar("T")
@@ -82,7 +83,8 @@ def file_sha256(path: Path) -> str:
 
 
 def sha256_now(path: Path) -> str:
-    """64 hex digits over a file's bytes, read now."""
+    """64 hex digits over a file's bytes, read now; from a bucket it is fetched."""
+    fetch(path)
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
@@ -181,6 +183,7 @@ def cached_sha256(paths: Sequence[Path], cache: Path) -> dict[str, str]:
     known: dict[str, list[object]] = (read_sealed_json(cache) or {}).get("files", {})
     current: dict[str, list[object]] = {}
     for path in paths:
+        fetch(path)
         if not path.is_file():
             raise FileNotFoundError(f"source {path} is missing; put it back, or add the pool again with its new path")
         size, modified_ns, *changed = astuple(state := FileState.of(path))

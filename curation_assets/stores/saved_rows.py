@@ -5,7 +5,7 @@ from pathlib import Path
 
 import polars as pl
 
-from curation_assets.stores.atomic import replacing
+from curation_assets.stores.documents import save_frame
 from curation_assets.stores.parquet import read_parquet
 
 DEFAULT_SECONDS = 60.0  # of work that a kill may cost; a table that is done sooner writes nothing here
@@ -38,6 +38,5 @@ class SavedRows:
         """Save further rows, whole or not at all."""
         names = sorted(part.stem for part in self.folder.glob("part-*.parquet"))
         number = int(names[-1].removeprefix("part-")) + 1 if names else 0
-        with replacing(self.folder / f"part-{number:06d}.parquet") as temporary:
-            rows.write_parquet(temporary)
+        save_frame(self.folder / f"part-{number:06d}.parquet", rows)
         self._saved_at = time.monotonic()

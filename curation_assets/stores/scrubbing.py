@@ -22,6 +22,7 @@ import polars as pl
 from curation_assets.core.disk import is_busy, is_damage
 from curation_assets.core.errors import StoreError
 from curation_assets.stores.atomic import replacing
+from curation_assets.stores.documents import save_frame
 from curation_assets.stores.parquet import read_parquet
 
 logger = logging.getLogger(__name__)
@@ -114,8 +115,7 @@ def _scrub_parquet(path: Path, texts: Collection[str]) -> None:
     holds = pl.any_horizontal(pl.col(columns).is_in(list(texts)).fill_null(False))
     kept = frame.filter(~holds)
     if kept.height < frame.height:
-        with replacing(path) as temporary:
-            kept.write_parquet(temporary, compression="zstd")
+        save_frame(path, kept)
 
 
 def _scrub_database(path: Path, forms: Collection[str]) -> None:

@@ -37,11 +37,8 @@ from curation_assets.core.settings import check_shard_key
 from curation_assets.core.stages import check_reads_forward, stage_position
 from curation_assets.stores.arrow_buffers import repeats_text
 from curation_assets.stores.atomic import (
-    make_folder,
     move_into_place,
-    naming_refusals,
     remove_path,
-    remove_stale,
     replacing,
     write_text_atomically,
 )
@@ -53,7 +50,6 @@ from curation_assets.stores.lease import brief_lock
 from curation_assets.stores.manifest import InputVersion, Manifest, model_records, utc_now
 from curation_assets.stores.objects import MAX_AGE_SECONDS, ObjectChangedError, object_home
 from curation_assets.stores.parquet import UNREADABLE, parquet_footer, read_parquet, scan_parquet, scan_shards
-from curation_assets.stores.temporary import temporary_path
 
 DATA_FILE = "data.parquet"
 MANIFEST_FILE = "manifest.json"
@@ -676,13 +672,9 @@ class ShardStore:
             return Materialised(manifest, is_reused=True)
         if link.is_dir() and not link.is_symlink():
             raise StoreError(f"{asset} is a table ({link} is a folder of ours); give the model folder another name")
-        make_folder(link.parent)
-        remove_stale(link)
-        draft = temporary_path(link)
-        with naming_refusals(link):
+        with replacing(link, move=lambda draft, link: None) as draft:
             (draft / "files").mkdir(parents=True)
-        try:
-            with naming_refusals(link), attempt(self.root, asset, None, run_id) as record:
+            with attempt(self.root, asset, None, run_id) as record:
                 start = time.perf_counter()
                 compute(draft / "files")
                 seconds = time.perf_counter() - start
@@ -718,9 +710,6 @@ class ShardStore:
                     if written is None:
                         raise
                     manifest = written
-        except BaseException:
-            remove_path(draft)
-            raise
         remove_path(self.unfinished_path(asset))
         return Materialised(manifest, is_reused=False)
 

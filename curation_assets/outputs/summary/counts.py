@@ -17,7 +17,6 @@ import polars as pl
 from curation_assets.audit.release_provenance import OF_RELEASES
 from curation_assets.core.settings import resource_path
 from curation_assets.flow.sql import COUNTS, SQL_FOLDER, SqlTest, read_header
-from curation_assets.stores.atomic import fetch
 from curation_assets.stores.catalog import can_be_interrupted
 from curation_assets.stores.releases import LEDGER_FILES, PROVENANCE_FILE, RELEASE_FILE, Release
 
@@ -100,8 +99,6 @@ def _name_relation(connection: "duckdb.DuckDBPyConnection", name: str, relation:
         named = connection.from_arrow(relation.to_arrow())
     else:
         paths = [relation] if isinstance(relation, Path) else relation
-        for path in paths:
-            fetch(path)
         named = connection.read_parquet([str(path) for path in paths], hive_partitioning=False)
     if name == PROVENANCE_FILE:  # of a pool, or of a release that an earlier version made
         kinds = {name: "bigint" if kind.is_integer() else "varchar" for name, kind in OF_RELEASES.items()}

@@ -7,7 +7,6 @@ from typing import Any
 
 from curation_assets.core.validation import build, checked, fields_of, setting
 from curation_assets.core.yaml_files import read_yaml
-from curation_assets.stores.atomic import fetch
 
 SUMMARY_FILE = "summary.yaml"  # under home
 
@@ -65,7 +64,6 @@ class Declared:
 def read_declared(path: Path) -> Declared:
     """The file. A file that is missing says nothing. Raises ValueError for a key that no form asks for, with the
     nearest one, and for a value that is no text."""
-    fetch(path)
     if not path.is_file():
         return Declared()
     content = read_yaml(path)

@@ -32,7 +32,6 @@ from curation_assets.sources.download.tdmrep import PATH as TDM_PATH
 from curation_assets.sources.download.tdmrep import TdmRules
 from curation_assets.sources.local_images import LocalImages, images_digest
 from curation_assets.stores.atomic import (
-    fetch_folder,
     finish_swap,
     remove_path,
     replacing,
@@ -41,7 +40,7 @@ from curation_assets.stores.atomic import (
 )
 from curation_assets.stores.content_hash import config_sha256, frame_sha256
 from curation_assets.stores.denylist import TAKEDOWN, Denylist
-from curation_assets.stores.documents import read_document, save_document, save_json
+from curation_assets.stores.documents import read_document, save_document, save_frame, save_json
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.images import MIB, ImageLimits, tar_index
 from curation_assets.stores.parquet import read_parquet
@@ -215,7 +214,6 @@ def download_shard(
     final, retry = out_dir / shard_key, _retry_file(out_dir, shard_key)
     on_rows = advance or (lambda done: None)
     finish_swap(final)
-    fetch_folder(final)
     request_hash = _request_hash(rows, settings, allow_hosts, None if local is None else local.digest)
     listed = read_document(retry, list, advice="remove the file, and run `curate retry` again") or []
     is_complete, again = _is_complete(final, name, request_hash), set[str]()
@@ -361,8 +359,7 @@ def purge_samples(folder: Path, name: str, sample_ids: Collection[str]) -> None:
     if purged:
         remove_path(folder / f"{name}_stats.json")  # of a version before; its messages may quote a URL
         rewrite_tar(folder / f"{name}.tar", drop=lambda member, _: member.partition(".")[0] in purged)
-        with replacing(table) as temporary:
-            rows.filter(~is_purged).write_parquet(temporary)
+        save_frame(table, rows.filter(~is_purged))
 
 
 def take_down_downloads(
@@ -384,8 +381,7 @@ def take_down_downloads(
     """
     folder = out_dir / shard_key
     name = f"{shard_number(shard_key):0{SHARD_DIGITS}d}"
-    finish_swap(folder)  # of a retry that was killed
-    fetch_folder(folder)
+    finish_swap(folder)  # of a download that was killed
     if not folder.is_dir():
         return
     hashes = [

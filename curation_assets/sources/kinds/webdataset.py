@@ -20,7 +20,6 @@ from curation_assets.sources.pool_facts import ColumnNames, PoolFacts
 from curation_assets.sources.shard_keys import tar_of_shard, tars_by_shard
 from curation_assets.sources.table_files import split_notes
 from curation_assets.sources.text_columns import GIVEN_NAMES, MAX_GIVEN_CHARACTERS, carried_columns
-from curation_assets.stores.atomic import fetch
 from curation_assets.stores.caption_text import MAX_TEXT_BYTES, caption_text, is_encodable
 from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.file_hash import cached_sha256
@@ -74,8 +73,6 @@ class Webdataset(Source):
         cache = settings.work(pool.name) / "source" / f"{shard}.sha256.json"
         tar = _tar(pool, shard, settings)
         far = far_tar(tar)
-        if far is None:
-            fetch(tar)
         files = siblings(tar) if far else [tar, *siblings(tar)]
         try:
             hashes = {Path(path).name: sha256 for path, sha256 in cached_sha256(files, cache).items()} if files else {}
@@ -88,7 +85,6 @@ class Webdataset(Source):
 
     def rows(self, pool: PoolFacts, shard: str, settings: Settings) -> pl.DataFrame:
         tar = _tar(pool, shard, settings)
-        fetch(tar)
         denylist = Denylist.load(settings.home, pool.implied_source)
         rows = read_tar_rows(tar, pool.columns, with_sha256=bool(denylist.hashes.get("sha256")))
         return without_denied(rows, denylist).with_columns(tar=pl.lit(_from_work(tar, pool, settings)))
@@ -138,7 +134,6 @@ def _from_work(path: Path, pool: PoolFacts, settings: Settings) -> str:
 def source_files(pool: PoolFacts, shard: str, settings: Settings) -> list[Path]:
     """The files that a shard of delivered tars is registered from."""
     tar = _tar(pool, shard, settings)
-    fetch(tar)
     return [tar, *siblings(tar)]
 
 

@@ -16,6 +16,7 @@ from curation_assets.sources.pool_facts import PoolFacts
 from curation_assets.sources.split import Reading, Split
 from curation_assets.sources.tables import SplitSource
 from curation_assets.stores.atomic import remove_path, replacing
+from curation_assets.stores.documents import save_frame
 from curation_assets.stores.parquet import read_parquet
 
 WORLD_SOURCE = "world/urls.parquet"  # both relative to the pool's work folder
@@ -67,8 +68,7 @@ class World(SplitSource):
         is_removed = pl.col("uid").is_in(list(sample_ids))
         emptied = (pl.when(is_removed).then(None).otherwise(pl.col(name)).alias(name) for name in ("url", "caption"))
         frame = read_parquet(path).with_columns(emptied)
-        with replacing(path) as temporary:
-            frame.write_parquet(temporary, compression="zstd")
+        save_frame(path, frame)
         return []
 
     def restore(self, pool: PoolFacts, settings: Settings) -> Callable[[Path], None]:

@@ -22,9 +22,9 @@ from curation_assets.flow.freshness import config_of
 from curation_assets.flow.holder import SAMPLE_SCHEMA
 from curation_assets.flow.table import Table, Tables
 from curation_assets.sources.kinds.webdataset import read_tar_rows, source_files, takedown_facts, tars_of_pool
-from curation_assets.stores.atomic import replacing
 from curation_assets.stores.content_hash import config_sha256
 from curation_assets.stores.denylist import Denylist
+from curation_assets.stores.documents import save_frame
 from curation_assets.stores.file_hash import FileState, sha256_now
 from curation_assets.stores.images import TarIndex, tar_index
 from curation_assets.stores.parquet import read_parquet
@@ -174,8 +174,7 @@ def _purge_table(table: Path, rows: Mapping[str, Mapping[str, str | None]], sour
     if after.equals(listed):
         return
     _check(table, sources)
-    with replacing(table) as temporary:
-        after.write_parquet(temporary)
+    save_frame(table, after)
 
 
 def images_in_sources(ctx: PoolContext, sha256: Collection[str]) -> tuple[list[Path], list[str]]:

@@ -10,7 +10,7 @@ from curation_assets.flow.holder import Holder, Takedown
 from curation_assets.flow.table import Tables
 from curation_assets.scoring.canary import Canary, keep_builds
 from curation_assets.stages.signals.options import SignalsOptions
-from curation_assets.stores.atomic import replacing
+from curation_assets.stores.documents import save_frame
 from curation_assets.stores.parquet import read_parquet
 from curation_assets.stores.scrubbing import HASHES
 
@@ -30,8 +30,7 @@ class FrozenSamples(Holder):
         if rows.filter(is_removed).is_empty():
             return
         before = Canary.read(path).sha256
-        with replacing(path) as temporary:
-            rows.filter(~is_removed).write_parquet(temporary, compression="zstd")
+        save_frame(path, rows.filter(~is_removed))
         if ctx.store.manifest(CANARY) is not None:
             keep_builds(ctx.store, before, Canary.read(path))
 
