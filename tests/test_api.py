@@ -99,7 +99,7 @@ def test_wrong_arguments_are_said() -> None:
         ca.score_captions("clip_score", ["a dog"])
     with pytest.raises(ValueError, match="did you mean 'clip_score'"):
         ca.score_captions("clipscore", ["a dog"])
-    with pytest.raises(ValueError, match="unknown roles"):
+    with pytest.raises(ValueError, match="roles has no role"):
         ca.score_captions("icc", ["a dog"], roles={"pupil": "path:/x"})
     with pytest.raises(ValueError, match="no settings"):
         ca.score_captions("icc", ["a dog"], settings={"temperature": 2})

@@ -88,9 +88,7 @@ def profile_without_pool(profile: Profile, roles: Mapping[str, str] | None = Non
     Raises ValueError for an unknown role.
     """
     given = dict(roles or {})
-    unknown = sorted(set(given) - set(ROLES))
-    if unknown:
-        raise ValueError(f"unknown roles {unknown}; known: {', '.join(ROLES)}")
+    check_known("roles", "role", given, ROLES)
     if profile.roles.get("student", "").startswith("pool:"):
         given.setdefault("student", "embedded:icc_student")
     return profile.with_roles(**given)

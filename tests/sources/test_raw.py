@@ -317,8 +317,6 @@ def test_refused_urls_never_reach_the_network_and_harm_no_neighbour(tmp_path: Pa
         None,
         None,
     ]
-    with pytest.raises(ValueError, match="must be unique"):
-        download_shard(pl.concat([urls, urls]), tmp_path / "out", "toy-000001", settings=PATIENT)
 
 
 def test_a_download_ends_where_it_is_stopped_in_the_middle(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from curation_assets.core.settings import check_shard_key, shard_number
 from curation_assets.core.validation import Number, Switch, Whole, checked, setting
 from curation_assets.core.version import __version__
 from curation_assets.sources.download.domain_limits import DomainLimits
-from curation_assets.sources.download.fetch_shard import MAX_ROWS, fetch_shard
+from curation_assets.sources.download.fetch_shard import fetch_shard
 from curation_assets.sources.download.guarded_http import GuardedHttp
 from curation_assets.sources.download.image_fetch import Found, ImageFetcher
 from curation_assets.sources.download.opt_outs import DEFAULTS, IN_ROBOTS_TXT, OptOutName, Treatment
@@ -192,7 +192,8 @@ def download_shard(
 ) -> pl.DataFrame:
     """Fetch the images of one shard into `out_dir`/<shard_key>/NNNNNN.{tar,parquet} (img2dataset's webdataset layout).
 
-    `urls`: one row per sample with sample_id, source_row, url (null: fails with no_url), caption; at most 10,000 rows.
+    `urls`: one row per sample with sample_id, source_row, url (null: fails with no_url), caption; each
+    sample once, at most MAX_ROWS rows.
     Returns one row per input row, in input order (columns DOWNLOADS_SCHEMA). Refused URLs never reach the network.
     A complete earlier download of the same rows with the same settings is reused; an incomplete one is begun anew. Of a
     complete one, failed rows of `request_retry` are fetched again: every other image stays, byte for byte.
@@ -201,13 +202,9 @@ def download_shard(
     (takedown). `robots_folder` keeps the servers' robots.txt for a day. `local`: the images lie in the pool's source;
     they are copied from there, byte for byte, and no URL is opened. Several shards may be downloaded at once, in
     threads: `threads` and the limits of a domain hold for all that have the same settings.
-    Raises ValueError for repeated sample_ids or too many rows, DownloadStoppedError soon after `is_stopped` is set.
+    Raises DownloadStoppedError soon after `is_stopped` is set.
     """
     check_shard_key(shard_key)
-    if urls.height > MAX_ROWS:
-        raise ValueError(f"shard {shard_key} has {urls.height} rows; at most {MAX_ROWS} fit; lower shard_size")
-    if urls["sample_id"].n_unique() != urls.height:
-        raise ValueError(f"shard {shard_key}: sample_ids must be unique; leave duplicates out of the download")
     rows = request_rows(urls)
     number = shard_number(shard_key)
     name = f"{number:0{SHARD_DIGITS}d}"

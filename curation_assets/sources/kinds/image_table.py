@@ -29,7 +29,7 @@ from curation_assets.sources.image_columns import (
 from curation_assets.sources.local_images import IMAGE_SCHEMA, LocalImages, images_of_files
 from curation_assets.sources.pool_facts import PoolFacts
 from curation_assets.sources.split import Reading, Split
-from curation_assets.sources.tables import TableSource, kinds_of, listed
+from curation_assets.sources.tables import TableSource, kinds_of, listed, rows_that_fail
 from curation_assets.sources.text_columns import (
     carried_columns,
     columns_of,
@@ -74,17 +74,12 @@ class ImageTable(TableSource):
         split = self.split(pool, settings)
         if not split.rows:
             raise ValueError(f"{pool.source} holds no rows; expected images with captions")
-        reasons: Counter[str] = Counter()
-        for shard in sorted(split.rows):
-            part = split.part(shard)
-            if part["image_file"].null_count() < part.height:
-                return
-            reasons.update(part["source_reason"].fill_null("missing_image").to_list())
-        found = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common())
+        if any(part["image_file"].count() for part in split.columns("image_file")):
+            return
         raise ValueError(
-            f"{pool.source}: none of its {sum(split.rows.values()):,} rows has an image ({found}); expected bytes or "
-            f"file names from {folder_of(Path(pool.source))} on, in column {pool.columns.get('image')}; name another "
-            "with --image-column NAME ('none': captions only)"
+            f"{pool.source}: none of its {sum(split.rows.values()):,} rows has an image ({rows_that_fail(split)}); "
+            f"expected bytes or file names from {folder_of(Path(pool.source))} on, in column "
+            f"{pool.columns.get('image')}; name another with --image-column NAME ('none': captions only)"
         )
 
     def reading(self, pool: PoolFacts, source: Path) -> Reading:
