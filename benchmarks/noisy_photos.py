@@ -44,7 +44,7 @@ from curation_assets.selection.policy import load_policies
 from curation_assets.sources.declaration import add_pool, list_pools, save_pool
 from curation_assets.sources.kinds.webdataset import read_tar_rows
 from curation_assets.sources.noisy_photos import TRUTH, read_planted_truth, write_noisy_photos
-from curation_assets.stores.atomic import write_text_atomically
+from curation_assets.stores.documents import save_text
 from curation_assets.world.web_texts import noise_texts
 
 RESULTS = Path(__file__).parent / "results"
@@ -324,7 +324,7 @@ def write_page(path: Path) -> None:
         raise ValueError(f"{path}: expected {BEGIN} and then {END}, once each, to mark the place of the tables")
     tables = f"{BEGIN}\n{page()}\n{END}"
     between = f"{re.escape(BEGIN)}.*{re.escape(END)}"
-    write_text_atomically(path, re.sub(between, lambda _: tables, text, flags=re.DOTALL))
+    save_text(path, re.sub(between, lambda _: tables, text, flags=re.DOTALL))
 
 
 def publish(path: Path) -> None:

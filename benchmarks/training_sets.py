@@ -35,7 +35,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.run_table import run_with_upstream
 from curation_assets.sources.declaration import add_pool, add_world_pool, list_pools, load_pool, save_pool
 from curation_assets.sources.noisy_photos import TRUTH, write_noisy_photos
-from curation_assets.stores.atomic import write_text_atomically
+from curation_assets.stores.documents import save_text
 from curation_assets.world.web_texts import noise_texts
 
 RESULTS = Path(__file__).parent / "results"
@@ -192,9 +192,7 @@ def write_page(path: Path) -> None:
     if text.count(BEGIN) != 1 or text.count(END) != 1:
         raise ValueError(f"{path}: expected {BEGIN} and {END}, once each, to mark the place of the tables")
     tables = f"{BEGIN}\n{page()}\n{END}"
-    write_text_atomically(
-        path, re.sub(f"{re.escape(BEGIN)}.*{re.escape(END)}", lambda _: tables, text, flags=re.DOTALL)
-    )
+    save_text(path, re.sub(f"{re.escape(BEGIN)}.*{re.escape(END)}", lambda _: tables, text, flags=re.DOTALL))
 
 
 def bench(given: argparse.Namespace, console: Console) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from benchmarks.papers.tables import LABELS, printed_tables
-from curation_assets.stores.atomic import write_text_atomically
+from curation_assets.stores.documents import save_text
 
 COVERAGE_FILE = Path(__file__).with_name("coverage.yaml")
 MARKS = {"filled": "filled by command", "partly": "partly", "not": "not"}
@@ -115,4 +115,4 @@ def write_page(page: Path) -> None:
     if text.count(START) != 1 or text.count(END) != 1:
         raise ValueError(f"{page}: expected {START} and {END}, once each")
     head, tail = text.partition(START)[0], text.partition(END)[2]
-    write_text_atomically(page, "\n".join([f"{head}{START}", "", *page_lines(), "", f"{END}{tail}"]))
+    save_text(page, "\n".join([f"{head}{START}", "", *page_lines(), "", f"{END}{tail}"]))

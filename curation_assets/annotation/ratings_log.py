@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from curation_assets.stores.atomic import append_line, write_text_atomically
+from curation_assets.stores.atomic import append_line
+from curation_assets.stores.documents import save_text
 
 HEADER = ("caption", "rater", "rating", "time")
 SKIPPED = ""  # a rater who cannot say
@@ -36,7 +37,7 @@ class AnswersLog:
         """Raises ValueError where `path` is a file of another kind."""
         self.path = path
         if not path.exists() or path.stat().st_size == 0:
-            write_text_atomically(path, "\t".join(header) + "\n")
+            save_text(path, "\t".join(header) + "\n")
         _check_header(path.read_text(encoding="utf-8", errors="replace"), path, header, kind)
         self._drop_cut_line()
 

@@ -29,7 +29,7 @@ from curation_assets.selection.policy import (
     shipped_policies,
 )
 from curation_assets.selection.rows import IDENTITY, STATES, Pool, Rows, Wanted, read_rows
-from curation_assets.stores.atomic import write_text_atomically
+from curation_assets.stores.documents import save_text
 from curation_assets.stores.shard_store import ShardStore
 
 NEAREST_COUNT = 10
@@ -423,7 +423,7 @@ def save_policy(folder: Path, policy: Policy, name: str, description: str = "") 
     saved = replace(policy, name=name, description=description or policy.description)
     if name in shipped_policies() or (path.is_file() and load_policy(path) != saved):
         raise ValueError(f"there is a policy {name!r} already; choose another name")
-    write_text_atomically(path, yaml.safe_dump(policy_content(saved), sort_keys=False, allow_unicode=True))
+    save_text(path, yaml.safe_dump(policy_content(saved), sort_keys=False, allow_unicode=True))
     return path
 
 

@@ -14,7 +14,7 @@ from curation_assets.cli.commands import command
 from curation_assets.cli.common import notice, on_stop, show
 from curation_assets.core.progress import reporter_for
 from curation_assets.core.settings import cache_root
-from curation_assets.stores.atomic import write_text_atomically
+from curation_assets.stores.documents import save_text
 
 RowsOption = Annotated[int, typer.Option(min=1, max=10_000, help="Rows at most, drawn by the hash of their ids.")]
 DearRowsOption = Annotated[
@@ -74,7 +74,7 @@ def look(
             progress=reporter_for(),
         )
         commands, more = pool_commands(path, columns, header=not no_header, has_images=found.ctx.pool.has_images)
-        write_text_atomically(page_path, look_page(found, path.name, commands, more))
+        save_text(page_path, look_page(found, path.name, commands, more))
     finally:
         shutil.rmtree(home, ignore_errors=True)
     about = "about " if found.is_estimate else ""

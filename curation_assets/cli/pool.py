@@ -32,8 +32,9 @@ from curation_assets.sources.declaration import Pool, add_pool, list_pools, load
 from curation_assets.sources.options import SourceOptions
 from curation_assets.sources.shards import discover_shards
 from curation_assets.sources.text_columns import COLUMN_OPTIONS, carried_columns
-from curation_assets.stores.atomic import remove_path, write_text_atomically
+from curation_assets.stores.atomic import remove_path
 from curation_assets.stores.catalog import rebuild_catalog
+from curation_assets.stores.documents import save_text
 from curation_assets.stores.lease import alone_with_tables, pool_lease
 from curation_assets.stores.samples import OWN_ID
 
@@ -247,7 +248,7 @@ def set_values(
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
     declaration.set_values(settings, pool, pairs)
     if why := why_broken(settings, pool):
-        write_text_atomically(path, text)
+        save_text(path, text)
         raise ValueError(f"{why}; {path} is as it was")
     show(f"Pool {pool}: {', '.join(values)} set in {path}")
     notice(f"Next: `curate plan {pool}` shows what that makes again")

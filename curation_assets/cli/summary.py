@@ -37,14 +37,15 @@ def summary(
     from curation_assets.operations.summaries import write_summary
     from curation_assets.outputs.summary.declared import SUMMARY_FILE, blank_declared
     from curation_assets.outputs.summary.forms import get_form
-    from curation_assets.stores.atomic import check_new, write_text_atomically
+    from curation_assets.stores.atomic import check_new
+    from curation_assets.stores.documents import save_text
     from curation_assets.stores.releases import find_release
 
     settings = settings_from(home)
     path = settings.home / SUMMARY_FILE if declared is None else declared.expanduser()
     if init:
         check_new(path)
-        write_text_atomically(path, blank_declared())
+        save_text(path, blank_declared())
         notice(f"fill in {path}")
     if release is None:
         if not init:

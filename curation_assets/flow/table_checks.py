@@ -13,10 +13,11 @@ from curation_assets.core.seal import is_sealed, seal_now
 from curation_assets.core.stages import STAGES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Tables
-from curation_assets.stores.atomic import remove_path, write_text_atomically
+from curation_assets.stores.atomic import remove_path
 from curation_assets.stores.catalog import stored_tables
 from curation_assets.stores.content_hash import frame_sha256
 from curation_assets.stores.damage import NO_FILE, Check, Damage, first_line
+from curation_assets.stores.documents import save_text
 from curation_assets.stores.file_hash import sha256_now
 from curation_assets.stores.manifest import Manifest
 from curation_assets.stores.parquet import UNREADABLE, read_parquet
@@ -76,7 +77,7 @@ def _table_damages(ctx: PoolContext, tables: Tables, asset: str, partition: str 
     if copy.is_file() and not _is_copy(copy.read_bytes(), str(text)):
         expected, got = hashlib.sha256(str(text).encode()).hexdigest(), sha256_now(copy)
         advice = "curate verify --repair writes it again, from the table"
-        yield Damage(copy, "manifest", expected, got, advice, (), partial(write_text_atomically, copy, str(text)))
+        yield Damage(copy, "manifest", expected, got, advice, (), partial(save_text, copy, str(text)))
 
 
 def _is_copy(data: bytes, text: str) -> bool:

@@ -22,8 +22,9 @@ from curation_assets.sources.download.fetch_shard import MAX_MESSAGE
 from curation_assets.sources.download.image_fetch import ImageFetcher
 from curation_assets.sources.download.reasons import reason_of
 from curation_assets.sources.shards import ROBOTS_FOLDER
-from curation_assets.stores.atomic import remove_path, write_text_atomically
+from curation_assets.stores.atomic import remove_path
 from curation_assets.stores.denylist import Denylist
+from curation_assets.stores.documents import save_text
 from curation_assets.stores.manifest import utc_now
 
 PROPOSED = "opt_outs.jsonl"
@@ -86,7 +87,7 @@ def check_opt_outs(ctx: PoolContext, progress: ProgressReporter | None = None) -
     left = [item for item in proposed.values() if item.sample_id not in denied]
     _write(ctx, left)
     if after.height:
-        write_text_atomically(ctx.store.root / CURSOR, after["sample_id"][-1][:CURSOR_DIGITS])
+        save_text(ctx.store.root / CURSOR, after["sample_id"][-1][:CURSOR_DIGITS])
     return OptOutCheck(rows.height, left, withdrawn, dict(sorted(unanswered.items())))
 
 
@@ -104,7 +105,7 @@ def forget_proposed(ctx: PoolContext) -> None:
 def _write(ctx: PoolContext, proposed: Sequence[OptOut]) -> None:
     path = ctx.store.root / PROPOSED
     if proposed:
-        write_text_atomically(path, "".join(sealed_line(asdict(item)) + "\n" for item in proposed))
+        save_text(path, "".join(sealed_line(asdict(item)) + "\n" for item in proposed))
     else:
         remove_path(path)
 

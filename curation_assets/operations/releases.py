@@ -53,10 +53,10 @@ from curation_assets.stores.atomic import (
     remove_all_stale,
     remove_path,
     replacing,
-    write_text_atomically,
     writing_new,
 )
 from curation_assets.stores.denylist import TAKEDOWN, Denylist
+from curation_assets.stores.documents import save_text
 from curation_assets.stores.file_hash import sha256_now
 from curation_assets.stores.manifest import Manifest, utc_now
 from curation_assets.stores.releases import (
@@ -154,7 +154,7 @@ def create_release(ctx: PoolContext, tables: Mapping[str, Table], subset: str, n
         cut = write_release_ledger(ledger, folder / LEDGER_FOLDER, taken_down)
         further = partial(_further, ctx, policy, described)
         write_provenance(store, folder / PROVENANCE_FILE, further, without=taken_down)
-        write_text_atomically(folder / MANIFESTS, manifests_text)
+        save_text(folder / MANIFESTS, manifests_text)
         release = _complete(folder, release, policy, cut)
         if recorded_ledger(store, subset).sha256 != ledger.sha256 or Denylist.load(home).version != denylist:
             raise StoreError(f"pool {pool!r} or the denylist changed while the release was written; run it again")
@@ -254,8 +254,8 @@ def _manifests(ctx: PoolContext, subset: str, described: Sequence[str]) -> list[
 def _complete(folder: Path, release: Release, policy: Policy, cut: PolicyCut) -> Release:
     """Write what follows from the ledger in `folder`, then release.json. Raises StoreError unless it verifies."""
     written = yaml.safe_dump(policy_content(policy), sort_keys=False, allow_unicode=True)
-    write_text_atomically(folder / f"{policy.name}.yaml", written)
-    write_text_atomically(folder / CUTS, _cuts_text(cut))
+    save_text(folder / f"{policy.name}.yaml", written)
+    save_text(folder / CUTS, _cuts_text(cut))
     ledger, manifests = release_ledger(replace(release, folder=folder)), _read_manifests(folder)
     write_sorted_subset(folder / SUBSET_NPY, folder / SUBSET_PARQUET, ledger.subset())
     facts = policy_facts(ledger, manifests)
@@ -265,7 +265,7 @@ def _complete(folder: Path, release: Release, policy: Policy, cut: PolicyCut) ->
     statements = [text for text, _ in decontamination_statements(counted)]
     facts["mixture"] = mixture_statement(counted)[0]
     text = render_card("release_card.md.jinja", release=release, facts=facts, decontamination=statements)
-    write_text_atomically(folder / CARD, text)
+    save_text(folder / CARD, text)
     paths = _files(folder)
     files = {name: {"sha256": sha256_now(path), "bytes": path.stat().st_size} for name, path in sorted(paths.items())}
     release = replace(release, files=files)

@@ -24,7 +24,7 @@ from curation_assets.flow.holder import SAMPLE_SCHEMA, Holder, Takedown, all_hol
 from curation_assets.flow.holders import drop_previous_versions, frozen_holding, made_of_all_rows, stored_names
 from curation_assets.flow.table import Table
 from curation_assets.operations.other_rows import same_images, shared_with_others
-from curation_assets.stores.atomic import PRIVATE, fetch_folder, remove_all_stale, remove_path, write_text_atomically
+from curation_assets.stores.atomic import PRIVATE, fetch_folder, remove_all_stale, remove_path
 from curation_assets.stores.catalog import rebuild_catalog
 from curation_assets.stores.denylist import (
     FOLDER,
@@ -34,7 +34,7 @@ from curation_assets.stores.denylist import (
     entries_without_rows,
     note_found,
 )
-from curation_assets.stores.documents import read_document, save_document
+from curation_assets.stores.documents import read_document, save_document, save_text
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.manifest import utc_now
 from curation_assets.stores.object_versions import purge_versions
@@ -179,7 +179,7 @@ def finish_takedown(
     text = sealed_json(certificate)
     name = f"{str(certificate['written_at']).replace(':', '')}-{hashlib.sha256(text.encode()).hexdigest()[:8]}.json"
     path = home / FOLDER / "certificates" / f"{takedown.pool}-{name}"
-    write_text_atomically(path, text)
+    save_text(path, text)
     for holder in holders:
         holder.withdraw(ctx, takedown, _shown(home, path))
     if left:  # the next one purges again; what a source still holds, another --sources finds by the denylist

@@ -47,8 +47,8 @@ from curation_assets.sources.options import ImageDomain, SourceOptions
 from curation_assets.sources.pool_facts import ColumnNames
 from curation_assets.sources.table_files import no_tables, what_lies_in
 from curation_assets.sources.text_columns import COLUMN_OPTIONS
-from curation_assets.stores.atomic import write_text_atomically
 from curation_assets.stores.content_hash import config_sha256
+from curation_assets.stores.documents import save_text
 from curation_assets.stores.home_format import check_home, write_format
 from curation_assets.stores.objects import ObjectChangedError
 from curation_assets.stores.text_format import SUFFIXES, Quoting, Separator, TextFormat
@@ -233,7 +233,7 @@ def save_pool(settings: Settings, pool: Pool, first_line: str = "") -> Path:
     if pool.source and Path(pool.source).is_relative_to(settings.home):
         content["source"] = Path(pool.source).relative_to(settings.home).as_posix()
     write_format(settings.home)
-    write_text_atomically(path, first_line + yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
+    save_text(path, first_line + yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
     return path
 
 
@@ -264,7 +264,7 @@ def remember_declared(settings: Settings, name: str) -> None:
     path, text = settings.work(name) / DECLARED, sealed_json(declared_files(settings, name))
     if not path.is_file() or path.read_bytes() != text.encode():
         with contextlib.suppress(ObjectChangedError):  # of a bucket: another machine runs the pool, too
-            write_text_atomically(path, text)
+            save_text(path, text)
 
 
 def changed_since_run(settings: Settings, name: str) -> list[Path]:
@@ -320,7 +320,7 @@ def set_values(settings: Settings, name: str, given: Mapping[str, str]) -> Pool:
         text = with_value(text, keys, _as_declared(settings, keys, fields[field].annotation, value))
     content = parse_yaml(text, str(path))
     pool = build(Pool, {key: value for key, value in content.items() if value is not None}, str(path))
-    write_text_atomically(path, text)
+    save_text(path, text)
     return pool
 
 

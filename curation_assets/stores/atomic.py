@@ -252,15 +252,6 @@ def _swapping(target: Path) -> Path:
     return target.with_name(f".{target.name}.next")
 
 
-def write_text_atomically(target: Path, text: str, *, mode: int | None = None) -> None:
-    """`text` as UTF-8, whole or not at all. `mode`: permissions, set before the file has any content."""
-    with replacing(target) as temporary:
-        if mode is not None:
-            temporary.touch(mode)
-            temporary.chmod(mode)
-        temporary.write_text(text, encoding="utf-8")
-
-
 def append_line(path: Path, line: str, *, is_own: bool = False) -> None:
     """Add a line to a file that others append to at the same time; a full disk leaves no part of it.
 

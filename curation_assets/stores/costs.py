@@ -18,7 +18,8 @@ from typing import Any
 import polars as pl
 
 from curation_assets.core.seal import sealed_line, unsealed
-from curation_assets.stores.atomic import append_line, make_folder, naming_refusals, remove_path, write_text_atomically
+from curation_assets.stores.atomic import append_line, make_folder, naming_refusals, remove_path
+from curation_assets.stores.documents import save_text
 from curation_assets.stores.processes import ProcessName
 
 COSTS = "costs"
@@ -141,7 +142,7 @@ def forget_attempts(root: Path, before: float, in_force: Collection[str]) -> int
         elif len(kept) < len({record["id"] for record in records}):
             modified = path.stat().st_mtime_ns
             rest = [sealed_line(record) for record in records if record["id"] in kept]
-            write_text_atomically(path, "\n".join(rest) + "\n")
+            save_text(path, "\n".join(rest) + "\n")
             os.utime(path, ns=(modified, modified))
     return count
 
@@ -155,7 +156,7 @@ def damaged_lines(path: Path) -> int:
 def drop_damaged_lines(path: Path) -> None:
     """Leave the lines that are what was written: what the others recorded of an attempt is lost."""
     lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
-    write_text_atomically(path, "".join(f"{line}\n" for line in lines if _record(line) is not None))
+    save_text(path, "".join(f"{line}\n" for line in lines if _record(line) is not None))
 
 
 def _record(line: str) -> dict[str, Any] | None:

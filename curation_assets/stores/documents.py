@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from curation_assets.core.json_files import read_json
 from curation_assets.core.seal import sealed_json
-from curation_assets.stores.atomic import replacing, write_text_atomically, writing_new
+from curation_assets.stores.atomic import replacing, writing_new
 
 if TYPE_CHECKING:
     import polars as pl
@@ -19,12 +19,21 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+def save_text(path: Path, text: str, *, mode: int | None = None) -> None:
+    """`text` as UTF-8. `mode`: permissions, set before the file has any content. Raises DiskError."""
+    with replacing(path) as temporary:
+        if mode is not None:
+            temporary.touch(mode)
+            temporary.chmod(mode)
+        temporary.write_text(text, encoding="utf-8")
+
+
 def save_document(path: Path, content: Mapping[str, Any] | list[Any], *, mode: int | None = None) -> None:
     """A JSON file of this program, with its own sha256 (core/seal.py).
 
     `mode`: permissions, set before the file has any content. Raises DiskError.
     """
-    write_text_atomically(path, sealed_json(content), mode=mode)
+    save_text(path, sealed_json(content), mode=mode)
 
 
 def read_document(path: Path, build: Callable[[Any], T], *, advice: str) -> T | None:
@@ -34,7 +43,7 @@ def read_document(path: Path, build: Callable[[Any], T], *, advice: str) -> T | 
 
 def save_json(path: Path, content: Mapping[str, Any] | list[Any]) -> None:
     """A JSON file that other programs read. Raises DiskError."""
-    write_text_atomically(path, json.dumps(content, indent=1, ensure_ascii=False))
+    save_text(path, json.dumps(content, indent=1, ensure_ascii=False))
 
 
 def save_frame(path: Path, frame: "pl.DataFrame", *, is_new: bool = False) -> None:

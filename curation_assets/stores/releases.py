@@ -28,7 +28,8 @@ from pathlib import Path
 from typing import Any
 
 from curation_assets.core.errors import StoreError
-from curation_assets.stores.atomic import READ_ONLY, write_text_atomically
+from curation_assets.stores.atomic import READ_ONLY
+from curation_assets.stores.documents import save_text
 
 FOLDER = "releases"  # under home
 RELEASE_FILE = "release.json"
@@ -117,7 +118,7 @@ class Release:
 
     def write(self) -> None:
         """Write `release.json` into its folder, whole or not at all, to be read only."""
-        write_text_atomically(self.folder / RELEASE_FILE, self.to_text())
+        save_text(self.folder / RELEASE_FILE, self.to_text())
         (self.folder / RELEASE_FILE).chmod(READ_ONLY)
 
 

@@ -40,11 +40,10 @@ from curation_assets.stores.atomic import (
     move_into_place,
     remove_path,
     replacing,
-    write_text_atomically,
 )
 from curation_assets.stores.content_hash import config_sha256, file_hashes, folder_sha256, frame_sha256
 from curation_assets.stores.costs import attempt, wall_seconds
-from curation_assets.stores.documents import save_document
+from curation_assets.stores.documents import save_document, save_text
 from curation_assets.stores.file_hash import file_sha256, once_per_version, remembered
 from curation_assets.stores.lease import brief_lock
 from curation_assets.stores.manifest import InputVersion, Manifest, model_records, utc_now
@@ -511,14 +510,14 @@ class ShardStore:
                     until_replaced.enter_context(brief_lock(self.root / SWAP_LOCK))
                     check()
                     # before the table: killed in between, the table is still the old one, and both are written again
-                    write_text_atomically(path.with_name(MANIFEST_FILE), text)
+                    save_text(path.with_name(MANIFEST_FILE), text)
         except ObjectChangedError:
             written = self._written_elsewhere(asset, partition, manifest)
             if written is None:
                 raise
             return written
         if self.objects is not None:  # after: of two writers, only the one whose table it is puts it
-            write_text_atomically(path.with_name(MANIFEST_FILE), text)
+            save_text(path.with_name(MANIFEST_FILE), text)
         return manifest
 
     def _written_elsewhere(self, asset: str, partition: str | None, manifest: Manifest) -> Manifest | None:
@@ -621,7 +620,7 @@ class ShardStore:
         if manifest is not None:
             remove_path(self.unfinished_path(asset, partition))  # of a run that was killed once the table was written
             if self.objects is not None and self.objects.is_torn(path := self._table_path(asset, partition)):
-                write_text_atomically(path.with_name(MANIFEST_FILE), manifest.to_json())
+                save_text(path.with_name(MANIFEST_FILE), manifest.to_json())
             return Materialised(manifest, is_reused=True)
         with attempt(self.root, asset, partition, run_id) as record:
             start = wall_seconds()
@@ -696,7 +695,7 @@ class ShardStore:
                 written_at=utc_now(),
                 files=files,
             )
-            write_text_atomically(draft / MANIFEST_FILE, sealed_text(manifest.to_json()))
+            save_text(draft / MANIFEST_FILE, sealed_text(manifest.to_json()))
             version = link.with_name(f".{link.name}.version-{uuid.uuid4().hex[:12]}")
             with brief_lock(self.root / SWAP_LOCK):  # else another writer removes a version that no link names yet
                 if self.objects is None:

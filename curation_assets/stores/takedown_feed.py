@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from curation_assets.core.version import __version__
-from curation_assets.stores.atomic import check_new, write_text_atomically
+from curation_assets.stores.atomic import check_new
 from curation_assets.stores.denylist import REASONS, Entry, own_entries
+from curation_assets.stores.documents import save_text
 
 FORMAT = "curation_takedown_feed/2"
 _FORMAT_1 = "curation_takedown_feed/1"  # of versions whose sha256 was that of the lines, and not of their salt
@@ -53,7 +54,7 @@ def write_feed(home: Path, path: Path) -> int:
         "entries": len(entries),
     }
     digest = _digest(header, body.encode())
-    write_text_atomically(path, f"{_line(header | {'sha256': digest})}\n{body}")
+    save_text(path, f"{_line(header | {'sha256': digest})}\n{body}")
     return len(entries)
 
 

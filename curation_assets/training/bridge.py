@@ -18,8 +18,8 @@ from curation_assets.core.settings import Profile
 from curation_assets.engines.addresses import local_folder, resolve_address
 from curation_assets.engines.identities import digest_files, folder_files
 from curation_assets.numeric.schedule import warm_up_then_cosine
-from curation_assets.stores.atomic import check_new, remove_path, write_text_atomically
-from curation_assets.stores.documents import save_tensors
+from curation_assets.stores.atomic import check_new, remove_path
+from curation_assets.stores.documents import save_tensors, save_text
 
 IGNORED = -100  # label of a position without loss
 PREFIX_LENGTH = 1  # one placeholder carries the caption's meaning
@@ -142,7 +142,7 @@ def train_bridge(
         last_loss=float(np.mean(losses[-tenth:])),
         weights_sha256=weights,
     )
-    write_text_atomically(out_dir / "card.json", json.dumps(asdict(card), indent=2, sort_keys=True) + "\n")
+    save_text(out_dir / "card.json", json.dumps(asdict(card), indent=2, sort_keys=True) + "\n")
     remove_path(out_dir / "progress")
     return card
 
@@ -343,5 +343,5 @@ class _Training:
             "input_dim": self.bridge.in_features,
             "hidden_size": self.hidden_size,
         }
-        write_text_atomically(folder / "bridge.json", json.dumps(facts, indent=2) + "\n")
+        save_text(folder / "bridge.json", json.dumps(facts, indent=2) + "\n")
         return file_sha256(folder / "bridge.safetensors")

@@ -15,8 +15,7 @@ from curation_assets.core.roles import ImageTextEncoder, PairEncoder, RewardMode
 from curation_assets.engines.reward_model import HIDDEN, reward_mlp
 from curation_assets.methods.clip_score import clip_cosine
 from curation_assets.numeric.rankings import Preference, bradley_terry_loss, preference_accuracy, ranked_pairs
-from curation_assets.stores.atomic import write_text_atomically
-from curation_assets.stores.documents import save_tensors
+from curation_assets.stores.documents import save_tensors, save_text
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.rankings import RankedImage, load_ranked_image
 
@@ -132,8 +131,8 @@ def train_reward_model(
         "hidden": recipe.hidden,
         "pair_encoder": pair_encoder,
     }
-    write_text_atomically(out / "config.json", json.dumps(config, indent=2) + "\n")
-    write_text_atomically(out / "card.json", json.dumps(card, indent=2) + "\n")
+    save_text(out / "config.json", json.dumps(config, indent=2) + "\n")
+    save_text(out / "card.json", json.dumps(card, indent=2) + "\n")
     return card
 
 

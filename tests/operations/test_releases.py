@@ -322,7 +322,7 @@ def killed_at(number: int, monkeypatch: pytest.MonkeyPatch, *names: str) -> None
     monkeypatch.setattr(release_ledger_module, "share", counted(release_ledger_module.share))
 
 
-WRITES = ("write_release_ledger", "write_sorted_subset", "write_text_atomically", "verify_release")
+WRITES = ("write_release_ledger", "write_sorted_subset", "save_text", "verify_release")
 
 
 def test_a_creation_that_ends_at_any_step_leaves_nothing(ctx: PoolContext) -> None:

@@ -265,12 +265,12 @@ def killed_at(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
     changing = {
         "remove_path",
-        "write_text_atomically",
+        "save_text",
         "save_document",
         "add_to_denylist",
         "scrub",
         "rewrite_tar",
-        "replacing",
+        "save_frame",
     }
     patched = set()
     for module in (takedown_module, takedown_sources, *(sys.modules[type(one).__module__] for one in all_holders())):

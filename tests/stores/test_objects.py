@@ -31,8 +31,8 @@ from curation_assets.stores.atomic import (
     move_into_place,
     remove_path,
     replacing,
-    write_text_atomically,
 )
+from curation_assets.stores.documents import save_text
 from curation_assets.stores.images import read_member, tar_index
 from curation_assets.stores.lease import PoolHeldError, alone_with_tables, holder_of, pool_lease, writing_tables
 from curation_assets.stores.object_versions import purge_versions
@@ -106,8 +106,8 @@ def test_a_bucket_that_is_not_there_is_named(bucket: Bucket) -> None:
 def test_files_links_folders_and_removals_reach_another_machine(bucket: Bucket, tmp_path: Path) -> None:
     home = home_of(URL)
     open_home(home)
-    write_text_atomically(home / "pools/toy.yaml", "name: toy")
-    write_text_atomically(home / "pools/removed.yaml", "name: removed")
+    save_text(home / "pools/toy.yaml", "name: toy")
+    save_text(home / "pools/removed.yaml", "name: removed")
     with replacing(home / "releases/toy/one") as folder:
         folder.mkdir()
         (folder / "release.json").write_text("{}")
@@ -115,7 +115,7 @@ def test_files_links_folders_and_removals_reach_another_machine(bucket: Bucket, 
         (folder / "a" / "b.txt").write_text("b")
     with replacing(home / "work/toy/distilled/model") as link:
         link.symlink_to(".model.version-0123456789ab/files")
-    write_text_atomically(home / "work/toy/source/cache.json", "local")
+    save_text(home / "work/toy/source/cache.json", "local")
     other = machine(tmp_path, "other")
     files = sorted(path.relative_to(other.root).as_posix() for path in other.root.rglob("*") if path.is_file())
     assert [name for name in files if "/." not in name] == [
@@ -654,7 +654,7 @@ def test_a_server_that_refuses_is_a_sentence_and_nothing_changes(bucket, tmp_pat
     monkeypatch.setenv("AWS_ENDPOINT_URL", fault.endpoint)
     home = home_of(URL)
     with pytest.raises(ObjectStoreError, match=rf"{URL}/pools/toy.yaml: .*{status}.*run the same command again"):
-        write_text_atomically(home / "pools/toy.yaml", "text")
+        save_text(home / "pools/toy.yaml", "text")
     assert not (home / "pools/toy.yaml").exists()
     assert bucket.keys() == []
     fault.server.shutdown()

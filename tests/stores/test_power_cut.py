@@ -25,7 +25,8 @@ import sys
 import tempfile
 from pathlib import Path
 import polars as pl
-from curation_assets.stores.atomic import append_line, finish_swap, remove_path, swap_folder, write_text_atomically
+from curation_assets.stores.atomic import append_line, finish_swap, remove_path, swap_folder
+from curation_assets.stores.documents import save_text
 from curation_assets.stores.shard_store import ShardStore
 
 def write(home, number):
@@ -40,8 +41,8 @@ def write(home, number):
     draft.mkdir()
     (draft / "part").write_text(f"part {number}")
     swap_folder(draft, home / "swapped")
-    write_text_atomically(home / "deep" / "er" / "text", f"text {number}")
-    write_text_atomically(home / f"old {number}", "")
+    save_text(home / "deep" / "er" / "text", f"text {number}")
+    save_text(home / f"old {number}", "")
     remove_path(home / f"old {number - 1}")
     with tempfile.TemporaryFile(dir=home) as nameless:  # as the ids of a subset: no name, ever
         nameless.write(b"nothing of it stays")
@@ -130,11 +131,11 @@ def test_without_flushing_a_power_cut_takes_what_was_written(begun: tuple[Path, 
 
 
 def test_durability_is_full_or_fast(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from curation_assets.stores.atomic import write_text_atomically
+    from curation_assets.stores.documents import save_text
 
     monkeypatch.setenv("CURATION_DURABILITY", "quick")
     with pytest.raises(ValueError, match="must be full or fast, got 'quick'"):
-        write_text_atomically(tmp_path / "text", "")
+        save_text(tmp_path / "text", "")
 
 
 ONCE_AND_FOR_EVER = [(int(error), for_ever) for error in power.ERRORS for for_ever in (0, 1)]

@@ -29,7 +29,7 @@ import psutil
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from curation_assets.stores.atomic import write_text_atomically
+from curation_assets.stores.documents import save_text
 from tests.torture.outcome import Fault, Outcome, all_faults, markdown_table, problems_of, try_by_name
 
 BEGIN, END = "<!-- torture -->", "<!-- /torture -->"
@@ -44,7 +44,7 @@ def write_page(path: Path, table: str) -> None:
         raise ValueError(f"{path}: expected {BEGIN} and {END}, once each, to mark the place of the table")
     between = f"{BEGIN}\n\n{table}\n\n{END}"
     marked = f"{re.escape(BEGIN)}.*{re.escape(END)}"
-    write_text_atomically(path, re.sub(marked, lambda _: between, text, flags=re.DOTALL))
+    save_text(path, re.sub(marked, lambda _: between, text, flags=re.DOTALL))
 
 
 def machine() -> dict[str, str]:
@@ -157,7 +157,7 @@ def main() -> int:
         content["faults"] = {
             name: {**asdict(outcome), "is_good": outcome.is_good} for name, outcome in outcomes.items()
         }
-        write_text_atomically(given.json, json.dumps(content, indent=1, ensure_ascii=False))
+        save_text(given.json, json.dumps(content, indent=1, ensure_ascii=False))
     return 1 if problems_of(outcomes) or not all(outcome.is_good for outcome in outcomes.values()) else 0
 
 

@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from curation_assets.foreign.open_clip_training import leave_out, read_tars_with
-from curation_assets.stores.atomic import write_text_atomically
-from curation_assets.stores.documents import save_tensors
+from curation_assets.stores.documents import save_tensors, save_text
 from curation_assets.stores.image_formats import TRAINING_EXTENSIONS
 from curation_assets.stores.images import DEFAULT_LIMITS
 
@@ -109,7 +108,7 @@ def write_model(checkpoint: Path, model: str, epoch: int, out: Path) -> None:
         raise ValueError(f"the training diverged: {len(broken)} tensors are not finite, such as {broken[0]}")
     preprocess = {name: value for name, value in asdict(PreprocessCfg()).items() if name not in ("size", "mode")}
     config = {"model_cfg": open_clip.get_model_config(model), "preprocess_cfg": preprocess}
-    write_text_atomically(out / "open_clip_config.json", json.dumps(config, indent=2) + "\n")
+    save_text(out / "open_clip_config.json", json.dumps(config, indent=2) + "\n")
     save_tensors(out / "open_clip_model.safetensors", state)
 
 

@@ -23,8 +23,8 @@ from typing import Any
 from curation_assets.core.errors import ExpectedError
 from curation_assets.core.settings import PACKAGE_ROOT
 from curation_assets.evaluation.models import open_clip_main
-from curation_assets.stores.atomic import remove_path, write_text_atomically
-from curation_assets.stores.documents import save_json
+from curation_assets.stores.atomic import remove_path
+from curation_assets.stores.documents import save_json, save_text
 from curation_assets.stores.image_formats import TRAINING_EXTENSIONS
 from curation_assets.stores.images import ImageRejected, decode_image, tar_index
 from curation_assets.stores.tar_samples import key_of
@@ -242,7 +242,7 @@ def train_clip(
     save_json(_work(out) / "plan.json", plan)
     _follow(command, out, progress or (lambda samples: None))
     card = {**plan, "last_loss": last_loss(_log(out))}
-    write_text_atomically(out / "card.json", json.dumps(card, indent=1, sort_keys=True) + "\n")
+    save_text(out / "card.json", json.dumps(card, indent=1, sort_keys=True) + "\n")
     remove_path(_work(out) / open_clip_main.RUN / "checkpoints")
     return out
 

@@ -15,8 +15,7 @@ from curation_assets.outputs.exports.formats import export_format
 from curation_assets.outputs.exports.manifest import Export, exporting
 from curation_assets.outputs.exports.subset import Subset
 from curation_assets.outputs.loading.places import located
-from curation_assets.stores.atomic import write_text_atomically
-from curation_assets.stores.documents import save_json
+from curation_assets.stores.documents import save_json, save_text
 from curation_assets.stores.mapped_rows import slices
 from curation_assets.stores.objects import object_home
 from curation_assets.stores.parquet import write_as_frame
@@ -98,7 +97,7 @@ def _write_energon(folder: Path, rows: pl.DataFrame) -> None:
     """A crude dataset of captions, `samples.jsonl`, and its images as an auxiliary one that has an index alone."""
     meta = folder / "images" / ".nv-meta"
     meta.mkdir(parents=True)
-    write_text_atomically(folder / "metadataset.yaml", _METADATASET)
+    save_text(folder / "metadataset.yaml", _METADATASET)
     counts = dict(rows.lazy().group_by("tar", maintain_order=True).len().collect(engine="streaming").iter_rows())
     numbers = {tar: number for number, tar in enumerate(counts)}
     save_json(meta / ".info.json", {"shard_counts": counts})

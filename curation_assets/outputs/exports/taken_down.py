@@ -25,10 +25,10 @@ from curation_assets.outputs.exports.subset import MISSING_SCHEMA, NOTHING_MISSI
 from curation_assets.outputs.holders import EXPORT_FLAG
 from curation_assets.outputs.registry import SAMPLE_IDS, record_export, recorded_exports
 from curation_assets.selection.cut import NO_ID
-from curation_assets.stores.atomic import remove_all_stale, replacing, write_text_atomically
+from curation_assets.stores.atomic import remove_all_stale, replacing
 from curation_assets.stores.damaged_tables import sound_parts
 from curation_assets.stores.denylist import COLUMNS, TAKEDOWN, Denylist
-from curation_assets.stores.documents import read_document, save_document, save_json
+from curation_assets.stores.documents import read_document, save_document, save_json, save_text
 from curation_assets.stores.file_hash import sha256_now
 from curation_assets.stores.lease import filling_folder
 from curation_assets.stores.manifest import utc_now
@@ -206,7 +206,7 @@ def _rewrite(folder: Path, manifest: dict[str, Any], ids: Collection[str], flag:
             f"{_HEADING}\n{len(flag['sample_ids']):,} samples were taken out of this copy, last at "
             f"{flag['flagged_at']}: {EXPORT_FLAG} lists their ids. Signals, cuts and verdicts above are of before.\n"
         )
-        write_text_atomically(card, _counted_card(text, left) + note)
+        save_text(card, _counted_card(text, left) + note)
     names = [file["path"] for file in manifest["files"]]
     _edit(folder / "croissant.json", lambda content: _described(content, folder, manifest["subset"], left))
     manifest["counts"] |= {"written": samples, "missing": listed.height, "entries": entries}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from curation_assets.core.settings import PROFILES_ROOT, Profile, load_profile
 from curation_assets.methods import Method, all_methods
-from curation_assets.stores.atomic import write_text_atomically
+from curation_assets.stores.documents import save_text
 
 BEGIN, END = "<!-- methods -->", "<!-- /methods -->"
 HEADINGS = ("method", "score", "unit", "better", "reads", "models", "profiles", "source")
@@ -92,5 +92,5 @@ def write_table(path: Path) -> bool:
         return False
     table = f"{BEGIN}\n{markdown_table()}\n{END}"
     replaced = re.sub(f"{re.escape(BEGIN)}.*{re.escape(END)}", lambda _: table, text, flags=re.DOTALL)
-    write_text_atomically(path, replaced)
+    save_text(path, replaced)
     return True

@@ -36,11 +36,10 @@ from curation_assets.stores.atomic import (
     remove_path,
     replacing,
     swap_folder,
-    write_text_atomically,
 )
 from curation_assets.stores.content_hash import config_sha256, frame_sha256
 from curation_assets.stores.denylist import TAKEDOWN, Denylist
-from curation_assets.stores.documents import read_document, save_document, save_frame, save_json
+from curation_assets.stores.documents import read_document, save_document, save_frame, save_json, save_text
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.images import MIB, ImageLimits, tar_index
 from curation_assets.stores.parquet import read_parquet
@@ -388,7 +387,7 @@ def take_down_downloads(
     note = folder / PURGE_FILE
     was_complete = _is_complete(folder, name, hashes[0]) or (note.is_file() and note.read_text() == hashes[1])
     if was_complete:
-        write_text_atomically(note, hashes[1])
+        save_text(note, hashes[1])
     purge_samples(folder, name, sample_ids)
     refused_path = folder / "refused.json"
     if refused_path.is_file():

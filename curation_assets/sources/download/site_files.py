@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 from curation_assets.sources.download.guarded_http import Deadline, GuardedHttp
 from curation_assets.sources.download.reasons import NotFetched
-from curation_assets.stores.atomic import write_text_atomically
+from curation_assets.stores.documents import save_text
 from curation_assets.stores.images import ImageRejected
 from curation_assets.stores.web_addresses import parsed_url
 
@@ -93,7 +93,7 @@ class SiteFiles(Generic[RulesT]):
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
             content = {"origin": origin, "fetched_at": self.clock(), "text": text}
-            write_text_atomically(path, json.dumps(content))
+            save_text(path, json.dumps(content))
         return text
 
     def _stored(self, path: Path | None, origin: str) -> tuple[str | None, float]:

@@ -24,9 +24,10 @@ from curation_assets.stages.raw.takedown_sources import (
     registered_sources,
     samples_in_sources,
 )
-from curation_assets.stores.atomic import remove_path, write_text_atomically
+from curation_assets.stores.atomic import remove_path
 from curation_assets.stores.damage import Check
 from curation_assets.stores.denylist import COLUMNS, FOLDER, TAKEDOWN, Denylist
+from curation_assets.stores.documents import save_text
 from curation_assets.stores.images import tar_index
 from curation_assets.stores.scrubbing import HASHES, Needles
 
@@ -171,7 +172,7 @@ def _purge_tar(ctx: PoolContext, shard: str, takedown: Takedown) -> None:
     marker = takedown_marker(ctx.pool, shard, ctx.settings)
     before = marker.read_text(encoding="utf-8").splitlines() if marker.is_file() else []
     ids = sorted({*filter(sample_id_from, before), *samples["sample_id"]})
-    write_text_atomically(marker, sealed_text("".join(f"{sample_id}\n" for sample_id in ids) + SEAL_LINE))
+    save_text(marker, sealed_text("".join(f"{sample_id}\n" for sample_id in ids) + SEAL_LINE))
 
 
 def _is_whole(tar: Path) -> bool:
