@@ -230,7 +230,7 @@ def download_shard(
                 local.write(requested, draft, number, on_rows)
             elif requested.height:
                 with _shared_fetch(settings, allow_hosts, robots_folder, note) as fetch:
-                    fetch_shard(
+                    denied = fetch_shard(
                         requested,
                         draft / name,
                         fetch,
@@ -242,9 +242,9 @@ def download_shard(
                         limits=settings.limits,
                         before=final / name if is_complete else None,
                         again=again,
+                        is_denied=partial(_is_denied, denylist) if denylist and denylist.hashes.get("sha256") else None,
                     )
-                if denylist:
-                    refused |= dict.fromkeys(_drop_denied_images(draft, name, denylist), TAKEDOWN)
+                refused |= dict.fromkeys(denied, TAKEDOWN)
             save_json(draft / "refused.json", refused)
             write_receipt(draft, request_hash)
     remove_path(retry)
@@ -324,22 +324,9 @@ def _refusals(rows: pl.DataFrame, allow_hosts: tuple[str, ...]) -> dict[str, str
 # -- takedown ---------------------------------------------------------------------------------------------------------
 
 
-def _drop_denied_images(folder: Path, name: str, denylist: Denylist) -> list[str]:
-    """sample_ids of downloaded images whose file, as fetched or as stored, is on the denylist; they are purged."""
-    if not denylist.hashes.get("sha256"):
-        return []
-    downloaded = read_parquet(folder / f"{name}.parquet")
-    index = tar_index(folder / f"{name}.tar")
-    stored = [
-        hashlib.sha256(index.read(f"{key}.jpg")).hexdigest() if f"{key}.jpg" in index.members else None
-        for key in downloaded["key"]
-    ]
-    marked = downloaded.select(
-        pl.col("uid").alias("sample_id"), "sha256", pl.Series("stored_sha256", stored, pl.String)
-    )
-    denied = marked.filter(denylist.denied(marked))["sample_id"].to_list()
-    purge_samples(folder, name, denied)
-    return denied
+def _is_denied(denylist: Denylist, data: bytes) -> bool:
+    """Whether an image file, as fetched or as stored, is on the denylist."""
+    return denylist.has("sha256", hashlib.sha256(data).hexdigest())
 
 
 def purge_samples(folder: Path, name: str, sample_ids: Collection[str]) -> None:

@@ -58,17 +58,20 @@ def fetch_shard(
     limits: ImageLimits,
     before: Path | None = None,
     again: Collection[str] = (),
-) -> None:
+    is_denied: Callable[[bytes], bool] | None = None,
+) -> list[str]:
     """Write `base`.tar and `base`.parquet of rows with url, caption and sample_id.
 
     `base`: the shard's number as the name. `fetch` gives the bytes of a URL and what else it learns, or raises an
     exception, whose words are the row's error. `before`: base of an earlier download of these rows, of which all stays
-    as it is but the rows `again`. Raises DownloadStoppedError soon after `is_stopped` is set.
+    as it is but the rows `again`. Images that `is_denied` names, as they came or as they would be stored, are left out
+    with their rows: returns their sample_ids. Raises DownloadStoppedError soon after `is_stopped` is set.
     """
     from curation_assets.sources.download.resizing import guarded_resizer  # loads OpenCV
 
     resized = guarded_resizer(image_size_px, encode_quality, limits)
     old = None if before is None else read_parquet(before.with_name(f"{before.name}.parquet"))
+    denied: list[str] = []
     done: list[dict[str, Any]] = []
     found: list[Found] = []  # of each row
     with tarfile.open(base.with_name(f"{base.name}.tar"), "w") as tar:
@@ -92,6 +95,10 @@ def fetch_shard(
                 if message is None:
                     row |= dict(zip(("width", "height", "original_width", "original_height"), sizes, strict=True))
                     row["sha256"] = hashlib.sha256(data).hexdigest()
+            on_rows(1)
+            if is_denied is not None and any(map(is_denied, filter(None, (data, image)))):
+                denied.append(row["uid"])
+                continue
             row |= {"status": status, "error_message": message}
             if image is not None:
                 members = {"jpg": image, "json": json.dumps(row, indent=4).encode(), "txt": row["caption"].encode()}
@@ -99,7 +106,6 @@ def fetch_shard(
                     add_member(tar, f"{row['key']}.{suffix}", member, mtime=int(time.time()), mode=0o444)
             done.append(row)
             found.append(learnt)
-            on_rows(1)
     table = pl.DataFrame(done, schema={**given.schema, **RESULT_SCHEMA})
     cells: dict[str, list[Any]] = {
         "fetched_at": [one.fetched_at for one in found],
@@ -109,6 +115,7 @@ def fetch_shard(
     table = table.with_columns(pl.Series(name, cells[name], kind) for name, kind in FETCHED.items())
     table = table if old is None else pl.concat([old, table], how="diagonal_relaxed").sort("key")
     table.write_parquet(base.with_name(f"{base.name}.parquet"))
+    return denied
 
 
 def _copy_members(source: Path, target: tarfile.TarFile, keys: Collection[str]) -> None:
