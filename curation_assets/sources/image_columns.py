@@ -244,21 +244,16 @@ def image_cells(
     file.
     """
     try:
-        file = pq.ParquetFile(path)
-        start = 0
+        file, start = pq.ParquetFile(path), 0
+        chosen = None if wanted is None else set(wanted)
         for group in range(file.num_row_groups):
             stop = start + file.metadata.row_group(group).num_rows
-            inside = None if wanted is None else {row for row in wanted if start <= row < stop}
-            if inside is None or inside:
-                row = start
+            if chosen is None or not chosen.isdisjoint(range(start, stop)):
+                numbers = itertools.count(start)
                 for batch in file.iter_batches(BATCH_ROWS, row_groups=[group], columns=[column], use_threads=False):
-                    numbers = range(row, row + batch.num_rows)
-                    row += batch.num_rows
-                    if inside is None or inside.intersection(numbers):
-                        cells = batch.column(0).to_pylist()
-                        yield from (
-                            _cell(cell) for n, cell in zip(numbers, cells, strict=True) if inside is None or n in inside
-                        )
+                    for cell, number in zip(batch.column(0), numbers, strict=False):
+                        if chosen is None or number in chosen:
+                            yield _cell(cell.as_py())
             start = stop
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"{path} cannot be read as parquet: {error}; repair it or leave it out") from error

@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import re
+import shutil
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict
@@ -39,7 +40,7 @@ from curation_assets.stores.atomic import (
 )
 from curation_assets.stores.content_hash import config_sha256, frame_sha256
 from curation_assets.stores.denylist import TAKEDOWN, Denylist
-from curation_assets.stores.documents import read_document, save_document, save_frame, save_json, save_text
+from curation_assets.stores.documents import read_document, save_document, save_frame, save_json
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.images import MIB, ImageLimits, tar_index
 from curation_assets.stores.parquet import read_parquet
@@ -49,7 +50,6 @@ from curation_assets.stores.url_safety import UrlRefused, vet_url
 
 REPAIR = "`curate verify --repair` fetches the shard again"
 RECEIPT_FILE = "receipt.json"
-PURGE_FILE = "purging.txt"  # hash of the request that a purge under way leaves
 SHARD_DIGITS = 6  # img2dataset's oom_shard_count: 000042.tar
 NO_URL = "no_url"
 PROGRAM = "curation_assets"
@@ -279,8 +279,7 @@ def _request_hash(
 
 def _file_hashes(folder: Path) -> dict[str, str]:
     """sha256 per file that a receipt is about; not of what a killed writer left beside them."""
-    notes = (RECEIPT_FILE, PURGE_FILE)
-    paths = [path for path in sorted(folder.iterdir()) if path.name not in notes and not path.name.startswith(".")]
+    paths = [path for path in sorted(folder.iterdir()) if path.name != RECEIPT_FILE and path.name[0] != "."]
     return {path.name: file_sha256(path) for path in paths}
 
 
@@ -371,19 +370,15 @@ def take_down_downloads(
         _request_hash(request_rows(rows), settings, allow_hosts, images_digest(rows) if is_local else None)
         for rows in (before, after)
     ]
-    note = folder / PURGE_FILE
-    was_complete = _is_complete(folder, name, hashes[0]) or (note.is_file() and note.read_text() == hashes[1])
-    if was_complete:
-        save_text(note, hashes[1])
-    purge_samples(folder, name, sample_ids)
-    refused_path = folder / "refused.json"
-    if refused_path.is_file():
-        refused = read_refused(folder)
-        kept = {key: message for key, message in refused.items() if key not in sample_ids}
-        save_json(refused_path, kept)
-    if was_complete:
-        write_receipt(folder, hashes[1])
-        remove_path(note)
+    was_complete = _is_complete(folder, name, hashes[0])
+    with replacing(folder, move=swap_folder) as draft:
+        shutil.copytree(folder, draft)
+        purge_samples(draft, name, sample_ids)
+        if (draft / "refused.json").is_file():
+            refused = read_refused(draft)
+            save_json(draft / "refused.json", {key: why for key, why in refused.items() if key not in sample_ids})
+        if was_complete:
+            write_receipt(draft, hashes[1])
 
 
 # -- what opens URLs -------------------------------------------------------------------------------------------------
