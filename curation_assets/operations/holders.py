@@ -1,6 +1,6 @@
 """What quotes samples beside the flow: releases, and loose files under the home such as Dagster's and labels."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from curation_assets.core.errors import EXPECTED_ERRORS
 from curation_assets.core.stages import STAGES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.holder import Holder, Left, Takedown, files_in
-from curation_assets.flow.table import Table
+from curation_assets.flow.table import Tables
 from curation_assets.operations.releases import affected_releases, verify_release, withdraw
 from curation_assets.outputs.registry import EXPORTS_FILE, recorded_exports
 from curation_assets.sources.declaration import Pool, list_pools, load_pool
@@ -32,14 +32,14 @@ class Releases(Holder):
 
     turn = 2
 
-    def certified(self, ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown) -> dict[str, Any]:
+    def certified(self, ctx: PoolContext, tables: Tables, takedown: Takedown) -> dict[str, Any]:
         affected = affected_releases(ctx.settings.home, ctx.pool.name, takedown.sample_ids)
         return {"releases_withdrawn": [release.name for release in affected]}
 
     def withdraw(self, ctx: PoolContext, takedown: Takedown, certificate: str) -> None:
         withdraw(ctx.settings.home, ctx.pool.name, takedown.sample_ids, certificate=certificate)
 
-    def checks(self, ctx: PoolContext, tables: Mapping[str, Table]) -> Iterator[Check]:
+    def checks(self, ctx: PoolContext, tables: Tables) -> Iterator[Check]:
         return (partial(_release_damages, folder) for folder in release_folders(ctx.settings.home, ctx.pool.name))
 
 
@@ -48,7 +48,7 @@ class SealedFiles(Holder):
     was begun, numbers of tars, exports, costs. Its readers refuse what is not as it was written (core/json_files.py).
     """
 
-    def checks(self, ctx: PoolContext, tables: Mapping[str, Table]) -> Iterator[Check]:
+    def checks(self, ctx: PoolContext, tables: Tables) -> Iterator[Check]:
         home, root = ctx.settings.home, ctx.store.root
         of_home = [home / FORMAT_FILE, home / EXPORTS_FILE, *sorted((home / FOLDER).rglob("*.json"))]
         for path in (*of_home, *_records_of(root)):
@@ -75,13 +75,13 @@ class LooseFiles(Holder):
 
     turn = 3
 
-    def purge(self, ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown) -> None:
+    def purge(self, ctx: PoolContext, tables: Tables, takedown: Takedown) -> None:
         texts, of_releases = takedown.texts, ctx.settings.home / RELEASES
         for path in other_files(ctx, takedown.shards):
             if of_releases not in path.parents:  # withdrawn as a whole, at the end
                 scrub(path, texts)
 
-    def searched(self, ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown) -> list[Path]:
+    def searched(self, ctx: PoolContext, tables: Tables, takedown: Takedown) -> list[Path]:
         return other_files(ctx, takedown.shards)
 
     def left(self, ctx: PoolContext, takedown: Takedown) -> Left:

@@ -3,7 +3,7 @@
 Nothing here asks a network or loads a model.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from curation_assets.core.validation import fields_of, readers_of
 from curation_assets.engines.presence import Part, State, part_at, parts_of
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.options import FlowOptions
-from curation_assets.flow.table import Table
+from curation_assets.flow.table import Table, Tables
 from curation_assets.scoring.derived import DERIVING_ROLES
 from curation_assets.sources.all_options import PoolOptions
 from curation_assets.sources.declaration import list_pools
@@ -40,7 +40,7 @@ class Piece:
     is_required: bool = True  # False: something stands in for it
 
 
-def pieces_of(ctx: PoolContext, tables: Mapping[str, Table], names: Iterable[str] | None = None) -> list[Piece]:
+def pieces_of(ctx: PoolContext, tables: Tables, names: Iterable[str] | None = None) -> list[Piece]:
     """Models and files that the tables called `names` (None: all) take, by role in the order of the flow."""
     chosen = [tables[name] for name in (tables if names is None else names)]
     by_role: dict[str, list[str]] = {}
@@ -76,7 +76,7 @@ def check_pieces(pieces: Iterable[Piece]) -> None:
         )
 
 
-def _piece(ctx: PoolContext, tables: Mapping[str, Table], name: str, part: Part, users: list[str]) -> Piece:
+def _piece(ctx: PoolContext, tables: Tables, name: str, part: Part, users: list[str]) -> Piece:
     state, advice = part.state, part.advice
     if state == "made":
         model = part.address.removeprefix("pool:")
@@ -88,7 +88,7 @@ def _piece(ctx: PoolContext, tables: Mapping[str, Table], name: str, part: Part,
     return Piece(name, part.address, state, part.size, tuple(users), advice)
 
 
-def _of_students(ctx: PoolContext, tables: Mapping[str, Table], chosen: list[Table]) -> list[Piece]:
+def _of_students(ctx: PoolContext, tables: Tables, chosen: list[Table]) -> list[Piece]:
     """The checkpoint that a student starts from."""
     backbone = TrainingOptions.of(ctx).student_fit.backbone
     users = [table.name for table in chosen if table.name.startswith(("distilled/icc_student", "distilled/student_"))]

@@ -19,7 +19,7 @@ from curation_assets.core.table_names import REGISTERED_SHARDS, SAMPLES
 from curation_assets.engines.presence import Part, parts_of
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import config_of, is_up_to_date, upstream_code_digest
-from curation_assets.flow.table import Table
+from curation_assets.flow.table import Table, Tables
 from curation_assets.selection.cut import cut_of_frame
 from curation_assets.selection.policy import Policy
 from curation_assets.selection.rows import ROW_KEY, Pool
@@ -82,7 +82,7 @@ class Plan:
 
 
 def facts_of(
-    ctx: PoolContext, tables: Mapping[str, Table], code_changed: Sequence[str] = (), *, compare_sources: bool = True
+    ctx: PoolContext, tables: Tables, code_changed: Sequence[str] = (), *, compare_sources: bool = True
 ) -> list[TableFacts]:
     """What every table of a pool would be made of now. `code_changed`: tables to treat as if their code had changed.
 
@@ -113,7 +113,7 @@ def facts_of(
     ]
 
 
-def _changed_sources(ctx: PoolContext, tables: Mapping[str, Table]) -> frozenset[str]:
+def _changed_sources(ctx: PoolContext, tables: Tables) -> frozenset[str]:
     stored = set(ctx.store.partitions(REGISTERED_SHARDS)).intersection(ctx.shards())
     return frozenset(key for key in stored if not is_up_to_date(ctx, tables[REGISTERED_SHARDS], key, tables=tables))
 

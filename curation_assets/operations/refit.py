@@ -20,7 +20,7 @@ from curation_assets.core.table_names import DUPLICATES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of
 from curation_assets.flow.graph import with_upstream
-from curation_assets.flow.table import Table
+from curation_assets.flow.table import Tables
 from curation_assets.stages.filtered.tables import cut_of
 from curation_assets.stores.documents import save_document
 from curation_assets.stores.manifest import utc_now
@@ -50,7 +50,7 @@ class Refit:
 
 
 def begin_refit(
-    ctx: PoolContext, tables: Mapping[str, Table], policies: Sequence[str] | None = None, *, with_fits: bool = False
+    ctx: PoolContext, tables: Tables, policies: Sequence[str] | None = None, *, with_fits: bool = False
 ) -> Refit:
     """Unfreeze the cuts of `policies` (None: all), and the ranges of recipes they rank by.
 
@@ -84,7 +84,7 @@ def unfreeze(ctx: PoolContext, refit: Refit) -> None:
     replace(refit, is_unfrozen=True).write()
 
 
-def frozen_upstream(tables: Mapping[str, Table], names: Sequence[str], *, with_fits: bool) -> list[str]:
+def frozen_upstream(tables: Tables, names: Sequence[str], *, with_fits: bool) -> list[str]:
     """Frozen tables that `names` rest on: ranges and cuts (of derived stages), or all fits. Sorted."""
     frozen = (table for table in with_upstream(tables, names).values() if table.is_frozen)
     return sorted(table.name for table in frozen if with_fits or STAGES[table.stage].is_derived)

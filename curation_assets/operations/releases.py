@@ -6,7 +6,7 @@ See `stores/releases.py` for what a release holds.
 import contextlib
 import json
 import shutil
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -30,7 +30,7 @@ from curation_assets.flow.declared import holds_in_words, worths_of
 from curation_assets.flow.freshness import is_up_to_date
 from curation_assets.flow.graph import with_upstream
 from curation_assets.flow.mixtures import entries_of_shard, mixture_behind, stated_mixture
-from curation_assets.flow.table import Table
+from curation_assets.flow.table import Tables
 from curation_assets.flow.worth import domain_in_words
 from curation_assets.numeric.identity import UID_DTYPE
 from curation_assets.operations.opt_out_checks import can_be_checked
@@ -88,7 +88,7 @@ _UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError,
 # -- making one -------------------------------------------------------------------------------------------------------
 
 
-def create_release(ctx: PoolContext, tables: Mapping[str, Table], subset: str, name: str) -> Release:
+def create_release(ctx: PoolContext, tables: Tables, subset: str, name: str) -> Release:
     """Freeze the subset of a policy, as the pool has it now, under a new name. What this call would make and an earlier
     one made (it was killed before it said so, for example) is returned as it is.
 
@@ -181,7 +181,7 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
-def _check_current(ctx: PoolContext, tables: Mapping[str, Table], subset: str, described: Sequence[str]) -> None:
+def _check_current(ctx: PoolContext, tables: Tables, subset: str, described: Sequence[str]) -> None:
     """Raise StoreError unless verdicts, subsets and what describes their rows (tables) are made from what the pool has.
 
     Subsets are stale, too, once the denylist has changed.

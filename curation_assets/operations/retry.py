@@ -5,7 +5,7 @@ Downloads are fetched by the next run (`request_retry`); values of models are co
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -16,7 +16,7 @@ import polars as pl
 from curation_assets.core.table_names import DOWNLOADS, REGISTERED_SHARDS
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import is_up_to_date
-from curation_assets.flow.table import Table
+from curation_assets.flow.table import Table, Tables
 from curation_assets.scoring.batches import BrokenEngineError
 from curation_assets.scoring.upstream import UPSTREAM
 from curation_assets.sources.download.download import request_retry
@@ -62,7 +62,7 @@ def is_meant(reason: str, patterns: Iterable[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in digits for name in names)
 
 
-def failed_rows(ctx: PoolContext, tables: Mapping[str, Table], patterns: Sequence[str]) -> list[FailedRows]:
+def failed_rows(ctx: PoolContext, tables: Tables, patterns: Sequence[str]) -> list[FailedRows]:
     """Rows whose download failed, or to which a model gave no value, for one of these reasons; by table and shard."""
     found = []
     for table in tables.values():
@@ -153,7 +153,7 @@ def request_downloads(ctx: PoolContext, failed: Iterable[FailedRows]) -> None:
 
 def recompute_rows(
     ctx: PoolContext,
-    tables: Mapping[str, Table],
+    tables: Tables,
     failed: Iterable[FailedRows],
     on_notice: Callable[[str], None] = lambda sentence: None,
 ) -> None:

@@ -10,7 +10,7 @@ stay frozen and are named; a frozen table that holds something of the sample its
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from curation_assets.core.seal import sealed_json
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.holder import SAMPLE_SCHEMA, Holder, Takedown, all_holders
 from curation_assets.flow.holders import drop_previous_versions, frozen_holding, made_of_all_rows, stored_names
-from curation_assets.flow.table import Table
+from curation_assets.flow.table import Tables
 from curation_assets.operations.other_rows import same_images, shared_with_others
 from curation_assets.stores.atomic import PRIVATE, fetch_folder, remove_all_stale, remove_path
 from curation_assets.stores.catalog import rebuild_catalog
@@ -70,7 +70,7 @@ def _write_pending(home: Path, takedown: Takedown) -> None:
 
 
 def begin_takedown(
-    ctx: PoolContext, tables: Mapping[str, Table], *, with_sources: bool = False, records: Holder | None = None
+    ctx: PoolContext, tables: Tables, *, with_sources: bool = False, records: Holder | None = None
 ) -> Takedown | None:
     """Purge everything that holds a sample of the denylist; None where the pool holds none.
 
@@ -128,7 +128,7 @@ def begin_takedown(
 
 
 def finish_takedown(
-    ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown, records: Holder | None = None
+    ctx: PoolContext, tables: Tables, takedown: Takedown, records: Holder | None = None
 ) -> tuple[dict[str, Any], Path]:
     """Look for what is left, flag exports, write the certificate. Returns it and its path."""
     home = ctx.settings.home
@@ -226,9 +226,7 @@ def _shown(home: Path, path: Path) -> str:
     return str(path.relative_to(home) if path.is_relative_to(home) else path)
 
 
-def _artefacts(
-    ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown, holders: Sequence[Holder]
-) -> list[Path]:
+def _artefacts(ctx: PoolContext, tables: Tables, takedown: Takedown, holders: Sequence[Holder]) -> list[Path]:
     """Files that hold, or may have held, a sample, those of the catalogue included."""
     files = {path.resolve() for holder in holders for path in holder.artefacts(ctx, tables, takedown)}
     return sorted({*files, *([ctx.settings.catalog.resolve()] if ctx.settings.catalog.is_file() else [])})

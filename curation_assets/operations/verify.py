@@ -8,7 +8,7 @@ read: they may have edited it, so a difference is named and is no damage (docs/d
 """
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from curation_assets.core.progress import ProgressReporter
 from curation_assets.engines.weights_checks import shipped_weights, weights_of_profile
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.holder import all_holders
-from curation_assets.flow.table import Table
+from curation_assets.flow.table import Tables
 from curation_assets.outputs.explore import FOLDER as EXPLORE
 from curation_assets.sources.declaration import changed_since_run
 from curation_assets.stores.atomic import remove_path
@@ -46,7 +46,7 @@ class Verified:
     notes: list[str] = field(default_factory=list)  # what a person should look at, and is no damage
 
 
-def verify_pool(ctx: PoolContext, tables: Mapping[str, Table], progress: ProgressReporter | None = None) -> Verified:
+def verify_pool(ctx: PoolContext, tables: Tables, progress: ProgressReporter | None = None) -> Verified:
     """Read everything that a pool holds and compare it with what was recorded. Changes nothing.
 
     Of a home in a bucket every object of the pool is fetched anew: a damaged copy is no damage.

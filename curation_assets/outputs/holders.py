@@ -2,7 +2,7 @@
 
 import itertools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from curation_assets.core.json_files import DamagedFileError
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.holder import Holder, Takedown
-from curation_assets.flow.table import Table
+from curation_assets.flow.table import Tables
 from curation_assets.outputs.explore import FOLDER as EXPLORE_FOLDER
 from curation_assets.outputs.registry import ExportRecord, recorded_exports
 from curation_assets.stores.atomic import remove_path
@@ -29,7 +29,7 @@ EXPORT_FLAG = "TAKEDOWN.json"  # in the folder of an export that holds a sample 
 class Exploration(Holder):
     """Thumbnails and captions of `curate explore`, which makes them again, without the samples."""
 
-    def purge(self, ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown) -> None:
+    def purge(self, ctx: PoolContext, tables: Tables, takedown: Takedown) -> None:
         remove_path(ctx.store.root / EXPLORE_FOLDER)
 
 
@@ -38,10 +38,10 @@ class Exports(Holder):
 
     turn = 2
 
-    def certified(self, ctx: PoolContext, tables: Mapping[str, Table], takedown: Takedown) -> dict[str, Any]:
+    def certified(self, ctx: PoolContext, tables: Tables, takedown: Takedown) -> dict[str, Any]:
         return {"exports_flagged": flag_exports(ctx.settings.home, takedown)}
 
-    def checks(self, ctx: PoolContext, tables: Mapping[str, Table]) -> Iterator[Check]:
+    def checks(self, ctx: PoolContext, tables: Tables) -> Iterator[Check]:
         try:
             records = recorded_exports(ctx.settings.home, ctx.pool.name)
         except DamagedFileError:  # named with the other records

@@ -18,7 +18,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of
 from curation_assets.flow.graph import tables_of, with_upstream
 from curation_assets.flow.run_table import run_with_upstream
-from curation_assets.flow.table import Table
+from curation_assets.flow.table import Table, Tables
 from curation_assets.methods import Method, method_names, named_method
 from curation_assets.numeric.identity import draw_keys
 from curation_assets.selection.policy import Policy
@@ -198,7 +198,7 @@ def _tables(ctx: Sampled) -> dict[str, Table]:
     return {**tables, REGISTERED_SHARDS: drawn}
 
 
-def _judging(ctx: PoolContext, tables: Mapping[str, Table], signals: Collection[str]) -> list[Policy]:
+def _judging(ctx: PoolContext, tables: Tables, signals: Collection[str]) -> list[Policy]:
     """Policies of the pool that rest on no other method than these."""
     methods = {f"signals/{name}" for name in method_names()}
     return [
