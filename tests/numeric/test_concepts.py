@@ -41,12 +41,3 @@ def test_keep_probability_by_hand() -> None:
     chance, rarest = keep_probabilities(matches, counts, 10)
     np.testing.assert_allclose(chance, [1 - 0.5 * 0.9, 0.1, 1.0, 0.0])
     assert rarest.tolist() == [0, 1, 2, -1]
-
-
-def test_a_coin_brings_full_concepts_down_to_their_limit() -> None:
-    """10,000 captions of one concept with t = 500 keep about 500."""
-    rng = np.random.default_rng(0)
-    matches = EntryMatcher(["logo"]).match(["a logo"] * 10_000)
-    chance, _ = keep_probabilities(matches, np.array([10_000]), 500)
-    kept = int((chance >= rng.random(10_000)).sum())
-    assert abs(kept - 500) < 4 * np.sqrt(500)
