@@ -3,8 +3,8 @@
 The statistics are docs/user/evaluation.md, "Comparing training sets".
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
@@ -41,39 +41,70 @@ SCORE_SCHEMA: Mapping[str, pl.DataType] = {
 }  # fmt: skip
 
 
-@dataclass
+@dataclass(eq=False)
 class _TrainingSet:
     """All runs of one training set under one metric, and what is known of them."""
 
-    policy: str
-    kind: str
-    runs: dict[str, dict[int, float]] = field(default_factory=dict)  # pool → seed → value
-    counts: dict[str, list[int]] = field(default_factory=dict)  # pool → samples trained on, one per run
-    reasons: list[str] = field(default_factory=list)  # of runs without a value
-
-    def add(self, pool: str, seed: int, n: int, value: float | None, reason: str | None) -> None:
-        self.counts.setdefault(pool, []).append(n)
-        if value is None or not np.isfinite(value):
-            self.reasons.append(reason or "no reason given")
-            return
-        seeds = self.runs.setdefault(pool, {})
-        if seed in seeds:
-            raise ValueError(f"{self.policy}: two values of one metric for pool {pool!r} and seed {seed}")
-        seeds[seed] = float(value)
-
-    def count_in(self, pools: Iterable[str]) -> float:
-        """Mean number of samples in these pools."""
-        return float(np.mean([n for pool in pools for n in self.counts[pool]]))
-
-
-@dataclass(eq=False)
-class _Row:
-    """A row of the comparison before ranks and the test of all together."""
-
-    of: _TrainingSet
-    difference: Estimate | None
+    values: dict[str, object]  # of its row of the comparison, so far
+    runs: dict[str, dict[int, float]]  # pool → seed → value
+    counts: dict[str, float]  # pool → samples trained on, the mean of its runs
     notes: list[str]  # what the reader of the figures must know
-    values: dict[str, object]
+    difference: Estimate | None = None  # from random
+
+    @classmethod
+    def of(cls, rows: pl.DataFrame) -> "_TrainingSet":
+        """From its rows of METRIC_SCHEMA. Raises ValueError for a run with two values."""
+        valued = rows.filter(pl.col("value").is_finite())  # null is not
+        runs: dict[str, dict[int, float]] = {}
+        for policy, pool, seed, value in valued.select("policy", "pool", "seed", "value").iter_rows():
+            if seed in runs.setdefault(pool, {}):
+                raise ValueError(f"{policy}: two values of one metric for pool {pool!r} and seed {seed}")
+            runs[pool][seed] = value
+        counts = dict(rows.group_by("pool").agg(pl.col("n").mean()).iter_rows())
+        values = {name: rows[name][0] for name in ("trainer", "policy", "kind", "size", "metric")}
+        seeds = {seed for of_pool in runs.values() for seed in of_pool}
+        values |= {"n": round(float(str(rows["n"].mean()))), "pools": len(runs), "seeds": len(seeds)}
+        lacking = rows.filter(~pl.col("value").is_finite().fill_null(False))["reason"].fill_null("no reason given")
+        reasons = ", ".join(lacking.unique(maintain_order=True))
+        if not runs:
+            return cls(values, runs, counts, [f"no value: {reasons}"])
+        level, notes = estimate(independent_units(runs)), []
+        if level.units == 1:
+            notes.append("one run shows no spread")
+        elif len(runs) == 1:
+            notes.append("one pool: how pools vary is not in the interval")
+        if reasons:
+            notes.append(f"{len(lacking)} of {rows.height} runs without a value: {reasons}")
+        values |= {"mean": level.mean, "sd": level.sd, "low": level.low, "high": level.high}
+        return cls(values, runs, counts, notes)
+
+    def compare(self, random: "_TrainingSet | None") -> None:
+        """Note the paired difference from random, and what limits it; none where the two are not comparable."""
+        if not self.runs:
+            return
+        if random is self:
+            self.notes.insert(0, REFERENCE)
+            return
+        if random is None or not random.runs:
+            self.notes.insert(0, "not compared: no random training set of this size")
+            return
+        differences = paired_differences(self.runs, random.runs)
+        pairs = [(self.counts[pool], random.counts[pool]) for pool in differences]
+        sizes = [
+            f"{own:,.0f} samples against random's {others:,.0f}"
+            for own, others in pairs
+            if abs(own - others) > EQUAL_COUNT * others
+        ][:1]
+        if not differences:
+            self.notes.insert(0, "not compared: no run with the pool and seed of a random one")
+        elif sizes and self.values["size"] is None:
+            self.notes.insert(0, f"not compared: {sizes[0]}")
+        else:
+            if len(differences) < len(self.runs):
+                sizes.append(f"compared in {len(differences)} of {len(self.runs)} pools")
+            self.notes[:0] = sizes
+            self.difference = one = estimate(independent_units(differences))
+            self.values |= {"difference": one.mean, "difference_low": one.low, "difference_high": one.high}
 
 
 def compare_training_sets(metrics: pl.DataFrame, *, holm_adjusted: bool = False) -> pl.DataFrame:
@@ -86,22 +117,22 @@ def compare_training_sets(metrics: pl.DataFrame, *, holm_adjusted: bool = False)
     correction for all comparisons of the table. Equal means share the better rank; who lacks pools that others have is
     not ranked. Raises ValueError for missing columns, and for a run with two values of one metric.
     """
-    metrics = checked_metrics(metrics)
-    groups: dict[tuple[str, float | None, str], dict[tuple[str, str], _TrainingSet]] = {}
-    for row in metrics.iter_rows(named=True):
-        sets = groups.setdefault((row["trainer"], row["size"], row["metric"]), {})
-        training_set = sets.setdefault((row["policy"], row["kind"]), _TrainingSet(row["policy"], row["kind"]))
-        training_set.add(row["pool"], row["seed"], row["n"], row["value"], row["reason"])
-    rows: list[_Row] = []
-    for (trainer, size, metric), sets in groups.items():
-        compared = [_row(each, _random_of(sets.values()), size) for each in sets.values()]
-        _rank(compared)
-        for each in compared:
-            each.values |= {"trainer": trainer, "size": size, "metric": metric}
-        rows += compared
+    rows: list[_TrainingSet] = []
+    for part in checked_metrics(metrics).partition_by("trainer", "size", "metric", maintain_order=True):
+        sets = [_TrainingSet.of(one) for one in part.partition_by("policy", "kind", maintain_order=True)]
+        # the control before a policy of the same name
+        random = min((one for one in sets if one.values["policy"] == RANDOM), key=_kind, default=None)
+        for one in sets:
+            one.compare(random)
+        _rank(sets)
+        rows += sets
     _decide(rows, holm_adjusted)
     table = pl.DataFrame([row.values for row in rows], schema=dict(COMPARISON_SCHEMA), orient="row")
     return table.sort("trainer", "size", "metric", "rank", "policy", "kind", nulls_last=True)
+
+
+def _kind(training_set: _TrainingSet) -> str:
+    return str(training_set.values["kind"])
 
 
 def checked_metrics(metrics: pl.DataFrame) -> pl.DataFrame:
@@ -115,120 +146,47 @@ def checked_metrics(metrics: pl.DataFrame) -> pl.DataFrame:
         raise ValueError(f"a table of metrics has a column of another type: {str(error).splitlines()[0]}") from error
 
 
-def _random_of(sets: Iterable[_TrainingSet]) -> _TrainingSet | None:
-    """The control before a policy of the same name."""
-    named = sorted((each for each in sets if each.policy == RANDOM), key=lambda each: each.kind)
-    return named[0] if named else None
-
-
-def _row(training_set: _TrainingSet, random: _TrainingSet | None, size: float | None) -> _Row:
-    runs, notes = training_set.runs, []
-    values: dict[str, object] = {
-        "policy": training_set.policy,
-        "kind": training_set.kind,
-        "n": round(training_set.count_in(training_set.counts)),
-        "pools": len(runs),
-        "seeds": len({seed for seeds in runs.values() for seed in seeds}),
-    }
-    if not runs:
-        return _Row(training_set, None, [f"no value: {_listed(training_set.reasons)}"], values)
-    level = estimate(independent_units(runs))
-    values |= {"mean": level.mean, "sd": level.sd, "low": level.low, "high": level.high}
-    difference = None
-    if training_set is random:
-        notes.append(REFERENCE)
-    elif random is None or not random.runs:
-        notes.append("not compared: no random training set of this size")
-    else:
-        difference, why = _difference(training_set, random, size)
-        notes += why
-    if difference is not None:
-        values |= {
-            "difference": difference.mean,
-            "difference_low": difference.low,
-            "difference_high": difference.high,
-        }
-    if level.units == 1:
-        notes.append("one run shows no spread")
-    elif len(runs) == 1:
-        notes.append("one pool: how pools vary is not in the interval")
-    if training_set.reasons:
-        runs_in_all = sum(map(len, runs.values())) + len(training_set.reasons)
-        notes.append(
-            f"{len(training_set.reasons)} of {runs_in_all} runs without a value: {_listed(training_set.reasons)}"
-        )
-    return _Row(training_set, difference, notes, values)
-
-
-def _difference(
-    training_set: _TrainingSet, random: _TrainingSet, size: float | None
-) -> tuple[Estimate | None, list[str]]:
-    """The paired difference from random, and what limits it in words; None where the two are not comparable."""
-    differences = paired_differences(training_set.runs, random.runs)
-    if not differences:
-        return None, ["not compared: no run with the pool and seed of a random one"]
-    counts = {pool: (training_set.count_in([pool]), random.count_in([pool])) for pool in differences}
-    unequal = [pair for pair in counts.values() if abs(pair[0] - pair[1]) > EQUAL_COUNT * pair[1]]
-    notes = []
-    if unequal:
-        own, others = unequal[0]
-        sizes = f"{own:,.0f} samples against random's {others:,.0f}"
-        if size is None:
-            return None, [f"not compared: {sizes}"]
-        notes.append(sizes)
-    if len(differences) < len(training_set.runs):
-        notes.append(f"compared in {len(differences)} of {len(training_set.runs)} pools")
-    return estimate(independent_units(differences)), notes
-
-
-def _rank(rows: list[_Row]) -> None:
+def _rank(sets: list[_TrainingSet]) -> None:
     """Ranks by mean, 1 best, of those that have every pool which one of them has."""
-    pools = {pool for row in rows for pool in row.of.runs}
-    complete = [row for row in rows if row.of.runs.keys() == pools and pools]
-    for row in rows:
-        if row.of.runs and row not in complete:
-            row.notes.append(f"{len(row.of.runs)} of {len(pools)} pools, so without a rank")
-    means = [round(float(str(row.values["mean"])), 12) for row in complete]  # the order of summing ranks nothing
-    for row, mean in zip(complete, means, strict=True):
-        row.values["rank"] = 1 + sum(other > mean for other in means)
+    pools = {pool for one in sets for pool in one.runs}
+    complete = [one for one in sets if pools and one.runs.keys() == pools]
+    for one in sets:
+        if one.runs and one not in complete:
+            one.notes.append(f"{len(one.runs)} of {len(pools)} pools, so without a rank")
+    means = [round(float(str(one.values["mean"])), 12) for one in complete]  # the order of summing ranks nothing
+    for one, mean in zip(complete, means, strict=True):
+        one.values["rank"] = 1 + sum(other > mean for other in means)
 
 
-def _decide(rows: list[_Row], holm_adjusted: bool) -> None:
+def _decide(sets: list[_TrainingSet], holm_adjusted: bool) -> None:
     """Whether each difference is clear, and its sentence."""
-    tested = [row for row in rows if row.difference is not None and row.difference.p is not None]
-    adjusted = holm(np.array([row.difference.p for row in tested if row.difference is not None]))
-    after_holm = {id(row): p for row, p in zip(tested, adjusted, strict=True)}
-    for row in rows:
-        is_clear = None if row.difference is None else row.difference.excludes_zero
-        lost = False
-        if holm_adjusted and is_clear:
-            is_clear = bool(after_holm[id(row)] <= 1 - CONFIDENCE)
-            lost = not is_clear
-        row.values["is_clear"] = is_clear
-        sentences = [] if row.difference is None else [_sentence(row.difference, bool(is_clear))]
-        if lost:
-            sentences.append(f"one of {len(tested)} comparisons, after Holm's correction not clear")
-        row.values["reading"] = "; ".join([*sentences, *row.notes])
+    tested = {one: one.difference.p for one in sets if one.difference is not None and one.difference.p is not None}
+    after_holm = dict(zip(tested, holm(np.array(list(tested.values()))), strict=True))
+    for one in sets:
+        if one.difference is not None:
+            is_clear = one.difference.excludes_zero
+            if holm_adjusted and is_clear and after_holm[one] > 1 - CONFIDENCE:
+                is_clear = False
+                one.notes.insert(0, f"one of {len(tested)} comparisons, after Holm's correction not clear")
+            one.values["is_clear"] = is_clear
+            one.notes.insert(0, _sentence(one.difference, bool(is_clear)))
+        one.values["reading"] = "; ".join(one.notes)
 
 
 def _sentence(difference: Estimate, is_clear: bool) -> str:
-    mean = difference.mean
-    if difference.low is None or difference.high is None:
+    mean, low, high = difference.mean, difference.low, difference.high
+    side = "above" if mean > 0 else "below"
+    if low is None or high is None:
         if difference.units > 1 and not mean:
             return f"the same as random in all {difference.units} pairs"
-        side = "above" if mean > 0 else "below"
         where = "one pair" if difference.units == 1 else f"all {difference.units} pairs alike"
         amount = f"{written(abs(mean))} {side} random" if mean else "the same as random"
         return f"{amount} in {where}, so without an interval"
-    numbers = (abs(mean), difference.low, difference.high)
-    if is_clear:
-        side = "above" if mean > 0 else "below"
-        # below random by .04 (.01 to .07): the interval of what is stated
-        low, high = (difference.low, difference.high) if mean > 0 else (-difference.high, -difference.low)
-        amount, low_text, high_text = written(abs(mean), low, high).split()
-        return f"{side} random by {amount} ({low_text} to {high_text})"
-    amount, low_text, high_text = written(mean, *numbers[1:]).split()
-    return f"no difference from random shown: {amount} ({low_text} to {high_text})"
+    if is_clear and mean < 0:  # below random by .04 (.01 to .07): the interval of what is stated
+        mean, low, high = -mean, -high, -low
+    amount, low_text, high_text = written(mean, low, high).split()
+    start = f"{side} random by" if is_clear else "no difference from random shown:"
+    return f"{start} {amount} ({low_text} to {high_text})"
 
 
 def written(*numbers: float) -> str:
@@ -244,10 +202,6 @@ def written(*numbers: float) -> str:
 def written_share(size: float) -> str:
     """A share without the 0 before the point: .25, .125, 1."""
     return f"{size:g}".removeprefix("0")
-
-
-def _listed(reasons: Iterable[str]) -> str:
-    return ", ".join(dict.fromkeys(reasons))
 
 
 def comparisons_in_words(comparison: pl.DataFrame) -> str:
