@@ -30,7 +30,7 @@ from curation_assets.evaluation.comparison import (
 from curation_assets.evaluation.drawn_sets import TrainingKey
 from curation_assets.evaluation.evaluation_set import evaluation_rows
 from curation_assets.evaluation.options import DownstreamOptions
-from curation_assets.evaluation.stored_metrics import StoredMetrics, declaration_of, read_metrics
+from curation_assets.evaluation.stored_metrics import StoredMetrics, read_metrics
 from curation_assets.evaluation.trainers import all_trainers
 from curation_assets.evaluation.training_sets import HELD_OUT as HELD_OUT_ROWS
 from curation_assets.evaluation.training_sets import TRAINING_SETS
@@ -80,6 +80,11 @@ ICC_PARTS = {
 
 class RowsMissingError(ValueError):
     """A table that these pools cannot fill; the message names what to set."""
+
+
+def declaration_of(ctx: PoolContext) -> str:
+    """Where the pool is declared, as a person would write it."""
+    return str(ctx.settings.pools_root / f"{ctx.pool.name}.yaml")
 
 
 @dataclass(frozen=True)

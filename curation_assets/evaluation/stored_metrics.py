@@ -48,8 +48,3 @@ def read_metrics(pools: Sequence[PoolContext], trainers: Sequence[str] = ()) -> 
 def why_absent(ctx: PoolContext, table: str) -> str:
     """Why a pool has no such table, and what to do."""
     return untrained_reason(ctx) or f"it has no {table} yet; `curate run {ctx.pool.name}` makes it"
-
-
-def declaration_of(ctx: PoolContext) -> str:
-    """Where the pool is declared, as a person would write it."""
-    return str(ctx.settings.pools_root / f"{ctx.pool.name}.yaml")

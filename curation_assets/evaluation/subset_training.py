@@ -27,10 +27,10 @@ from curation_assets.evaluation.options import DownstreamOptions
 from curation_assets.evaluation.trainers import Examples, Task, Trainer, all_trainers
 from curation_assets.evaluation.training_sets import (
     TRAINING_SETS,
+    SetFacts,
     captions_config,
     keys_of_pool,
-    kinds_of_sets,
-    reads_chosen,
+    sets_of,
 )
 from curation_assets.evaluation.vision_features import (
     EVALUATION_FEATURES,
@@ -228,7 +228,7 @@ def _write_tars(ctx: PoolContext, key: str, sample_ids: Sequence[str], folder: P
     if folder.is_dir():
         return sorted(folder.glob("*.tar"))
     folder.parent.mkdir(parents=True, exist_ok=True)
-    is_chosen = reads_chosen(ctx, TrainingKey.parse(key).name)
+    is_chosen = sets_of(ctx)[TrainingKey.parse(key).name].has_chosen_captions
     return write_training_tars(ctx, sample_ids, folder, name=key, chosen_captions=is_chosen)
 
 
@@ -252,7 +252,7 @@ def _measuring_roles(ctx: PoolContext, trainer: Trainer) -> tuple[str, ...]:
 def _metrics_config(ctx: PoolContext, trainer: Trainer) -> dict[str, Any]:
     if chosen_set(ctx) is None:
         return {"reason": untrained_reason(ctx)}
-    config: dict[str, Any] = {"sets": kinds_of_sets(ctx)}
+    config: dict[str, Any] = {"sets": {name: one.kind for name, one in sets_of(ctx).items()}}
     if trainer.gives == "captions":
         from curation_assets.evaluation.caption_metrics import tokeniser_in_use
 
@@ -262,11 +262,11 @@ def _metrics_config(ctx: PoolContext, trainer: Trainer) -> dict[str, Any]:
 
 def metrics_of(ctx: PoolContext, trainer: Trainer) -> pl.DataFrame:
     """METRICS_SCHEMA of every training set, size and seed."""
-    kinds, keys = kinds_of_sets(ctx), keys_of_pool(ctx)
+    sets, keys = sets_of(ctx), keys_of_pool(ctx)
     reason = untrained_reason(ctx)
     if reason is not None:
         wanted = [TrainingKey.parse(key) for key in keys]
-        rows = [_row(kinds, key, 0, "none", None, reason) for key in wanted]
+        rows = [_row(sets, key, 0, "none", None, reason) for key in wanted]
         return pl.DataFrame(rows, schema=METRICS_SCHEMA)
     given = {key: ctx.store.read(f"downstream/{trainer.name}_runs", key) for key in keys}
     trained = {key: frame for key, frame in given.items() if frame.height}
@@ -284,14 +284,14 @@ def metrics_of(ctx: PoolContext, trainer: Trainer) -> pl.DataFrame:
     for text, metrics in measured.items():
         key = TrainingKey.parse(text)
         n = int(ctx.store.read(TRAINING_SETS, text)["count"].sum())
-        rows += [_row(kinds, key, n, metric, value, why) for metric, (value, why) in metrics.items()]
+        rows += [_row(sets, key, n, metric, value, why) for metric, (value, why) in metrics.items()]
     return pl.DataFrame(rows, schema=METRICS_SCHEMA)
 
 
 def _row(
-    kinds: Mapping[str, str], key: TrainingKey, n: int, metric: str, value: float | None, reason: str | None
+    sets: Mapping[str, SetFacts], key: TrainingKey, n: int, metric: str, value: float | None, reason: str | None
 ) -> dict[str, Any]:
-    facts = {"policy": key.name, "kind": kinds[key.name], "size": key.size, "n": n, "seed": key.seed}
+    facts = {"policy": key.name, "kind": sets[key.name].kind, "size": key.size, "n": n, "seed": key.seed}
     return {**facts, "metric": metric, "value": value, "reason": reason}
 
 

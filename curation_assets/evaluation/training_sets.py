@@ -1,7 +1,8 @@
 """downstream/training_sets: what each model is trained on, by policy or control, size and seed."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -44,54 +45,35 @@ CHOSEN = "_chosen"  # after a set's name, where it is trained on with raw and wi
 OWN_SHARE = 0.25  # of controls beside policies of their own sizes, where the pool runs no policy `random`
 
 
-def kinds_of_sets(ctx: PoolContext) -> dict[str, str]:
-    """Training set → policy, control or file; policies first, those with chosen captions beside raw ones last.
+@dataclass(frozen=True)
+class SetFacts:
+    """What a training set is called by, and made of."""
+
+    kind: str  # policy, control or file
+    source: str  # the set whose samples it has: itself, or its twin with raw captions
+    has_chosen_captions: bool = False
+
+
+def sets_of(ctx: PoolContext) -> dict[str, SetFacts]:
+    """Training set → its facts; policies first, those with chosen captions beside raw ones last.
 
     Raises ValueError for a name used twice, and for chosen captions of a pool that chooses none.
     """
-    options = DownstreamOptions.of(ctx)
-    kinds = _kinds(ctx)
-    if options.downstream_captions == "raw":
-        return kinds
-    if SignalsOptions.of(ctx).caption_choice is None:
+    options, pool = DownstreamOptions.of(ctx), f"pool {ctx.pool.name!r}"
+    named = [(policy.name, CONTROL if policy.rank_by == RANDOM else POLICY) for policy in policies_of(ctx)]
+    named += [(name, CONTROL) for name in _controls(ctx)] + [(name, FILE) for name in options.downstream_subsets]
+    captions = options.downstream_captions
+    sets = [(name, SetFacts(kind, name, captions == "chosen")) for name, kind in named]
+    if captions != "raw" and SignalsOptions.of(ctx).caption_choice is None:
         raise ValueError(
-            f"pool {ctx.pool.name!r}: downstream_captions: {options.downstream_captions} needs chosen captions; "
-            "set its option caption_choice: true"
+            f"{pool}: downstream_captions: {captions} needs chosen captions; set its option caption_choice: true"
         )
-    if options.downstream_captions == "chosen":
-        return kinds
-    twins = {f"{name}{CHOSEN}": kind for name, kind in kinds.items()}
-    twice = sorted(set(twins) & set(kinds))
+    if captions == "both":
+        sets += [(f"{name}{CHOSEN}", SetFacts(kind, name, True)) for name, kind in named]
+    twice = [name for name, count in Counter(name for name, _ in sets).items() if count > 1]
     if twice:
-        raise ValueError(f"pool {ctx.pool.name!r}: two training sets are called {twice[0]!r}; rename one of them")
-    return kinds | twins
-
-
-def reads_chosen(ctx: PoolContext, name: str) -> bool:
-    """Whether the training set of this name has chosen captions."""
-    options = DownstreamOptions.of(ctx)
-    if options.downstream_captions == "both":
-        return name not in _kinds(ctx)
-    return options.downstream_captions == "chosen"
-
-
-def _source(ctx: PoolContext, name: str) -> str:
-    """The set whose samples the one of this name has: its own, or that of its twin with raw captions."""
-    return (
-        name.removesuffix(CHOSEN)
-        if DownstreamOptions.of(ctx).downstream_captions == "both" and reads_chosen(ctx, name)
-        else name
-    )
-
-
-def _kinds(ctx: PoolContext) -> dict[str, str]:
-    options = DownstreamOptions.of(ctx)
-    kinds = {policy.name: CONTROL if policy.rank_by == RANDOM else POLICY for policy in policies_of(ctx)}
-    for name in [*_controls(ctx), *options.downstream_subsets]:
-        if name in kinds:
-            raise ValueError(f"pool {ctx.pool.name!r}: two training sets are called {name!r}; rename one of them")
-        kinds[name] = FILE if name in options.downstream_subsets else CONTROL
-    return kinds
+        raise ValueError(f"{pool}: two training sets are called {twice[0]!r}; rename one of them")
+    return dict(sets)
 
 
 def _controls(ctx: PoolContext) -> list[str]:
@@ -104,7 +86,7 @@ def _controls(ctx: PoolContext) -> list[str]:
 def keys_of_pool(ctx: PoolContext) -> tuple[str, ...]:
     """Partitions of all trainings of the pool, sorted."""
     options = DownstreamOptions.of(ctx)
-    keys = training_keys(kinds_of_sets(ctx), options.downstream_sizes, options.downstream_seeds)
+    keys = training_keys(sets_of(ctx), options.downstream_sizes, options.downstream_seeds)
     return tuple(sorted(map(str, keys)))
 
 
@@ -119,12 +101,13 @@ def training_tables(ctx: PoolContext) -> Iterator[Table]:
 
     def reads(ctx: PoolContext, key: str) -> list[tuple[str, str | None]]:
         wanted = TrainingKey.parse(key)
-        policy = policies.get(_source(ctx, wanted.name))
+        facts = sets_of(ctx)[wanted.name]
+        policy = policies.get(facts.source)
         own: Sequence[str] = lexicon
         if policy is not None:
             is_own_size = wanted.size is None and policy.rank_by != RANDOM
             own = [f"filtered/{policy.name}"] if is_own_size else policy.tables
-        captions = choice if reads_chosen(ctx, wanted.name) else ()
+        captions = choice if facts.has_chosen_captions else ()
         return [(name, key) for name in (*always, *own, *captions)]
 
     yield Table(
@@ -145,7 +128,7 @@ def captions_config(ctx: PoolContext, key: str | None) -> dict[str, str]:
     captions = DownstreamOptions.of(ctx).downstream_captions
     if key is None:
         return {} if captions == "raw" else {"captions": captions}
-    return {"captions": "chosen"} if reads_chosen(ctx, TrainingKey.parse(key).name) else {}
+    return {"captions": "chosen"} if sets_of(ctx)[TrainingKey.parse(key).name].has_chosen_captions else {}
 
 
 def _config(ctx: PoolContext, policies: Mapping[str, Policy]) -> dict[str, object]:
@@ -175,12 +158,13 @@ def _subset_file(ctx: PoolContext, path: str) -> Path:
 def _training_set(ctx: PoolContext, policies: Mapping[str, Policy], key: str) -> pl.DataFrame:
     wanted = TrainingKey.parse(key)
     columns = ["sample_id", "shard", "source_row", "caption", "image_sha256"]
-    listed = _listed(ctx, policies, wanted)
+    of_set = sets_of(ctx)[wanted.name]
+    listed = _listed(ctx, policies, replace(wanted, name=of_set.source))
     parts = [pl.DataFrame(schema={name: SAMPLES_SCHEMA[name] for name in columns} | {"count": pl.UInt32()})]
     for (shard,), mine in sorted(listed.partition_by("shard", as_dict=True).items()):
         rows = ctx.store.read(SAMPLES, str(shard), [name for name in columns if name != "shard"])
         facts = rows.join(mine.select("source_row", "shard", "count"), on="source_row", how="inner")
-        if reads_chosen(ctx, wanted.name):
+        if of_set.has_chosen_captions:
             from curation_assets.outputs.exports.subset import choose_captions
 
             facts = choose_captions(ctx, facts)
@@ -191,7 +175,6 @@ def _training_set(ctx: PoolContext, policies: Mapping[str, Policy], key: str) ->
 def _listed(ctx: PoolContext, policies: Mapping[str, Policy], wanted: TrainingKey) -> pl.DataFrame:
     """The rows of a training set: shard, source_row, and how often each is listed."""
     options = DownstreamOptions.of(ctx)
-    wanted = replace(wanted, name=_source(ctx, wanted.name))
     held_out, is_decontaminated = ctx.store.read(HELD_OUT), bool(FlowOptions.of(ctx).decontaminate)
     pool = trainable(Pool(ctx.store, ctx.progress), held_out, is_decontaminated)
     policy = policies.get(wanted.name)

@@ -15,6 +15,7 @@ from PIL import Image
 
 from curation_assets.audit.diff import compare, what_if
 from curation_assets.core.settings import load_settings
+from curation_assets.evaluation.evaluation_set import untrained_reason
 from curation_assets.evaluation.report_section import section_html
 from curation_assets.flow import worth
 from curation_assets.flow.context import PoolContext
@@ -195,7 +196,7 @@ def test_kinds_and_what_values_are_worth_there_are_shown(
     worth._measured_on_web.cache_clear()
     options = replace(ctx.pool.options, image_domain="web", policies=("icc", "sieve"))
     as_web = PoolContext(ctx.settings, replace(ctx.pool, options=options), ctx.store)
-    write_report(as_web, tmp_path / "report.html", section_html(as_web, {}, untrained_reason="None is wanted"))
+    write_report(as_web, tmp_path / "report.html", section_html(as_web))
     worth._measured_on_web.cache_clear()
     page.open((tmp_path / "report.html").as_uri(), width)
     page.evaluate(UNFOLD)
@@ -295,10 +296,6 @@ def test_pictures_are_bounded(ctx: PoolContext, monkeypatch: pytest.MonkeyPatch)
     assert sum(map(len, drawn)) <= 5000 * 4 / 3 + 4 * len(drawn)
 
 
-SHOWN = {
-    "downstream/captioning": ("bleu_4", "rouge_l", "cider"),
-    "downstream/retrieval": ("text_to_image_recall@1", "text_to_image_recall@5", "image_to_text_recall@1"),
-}
 PAPER = 703  # px: A4 within margins of 12 mm
 
 
@@ -307,8 +304,13 @@ def _trained_report(ctx: PoolContext, home: Path, **given: Any) -> str:
     shutil.copytree(ctx.settings.home, home, symlinks=True)
     copied = PoolContext.open(load_settings(home, "embedded"), ctx.pool.name)
     write_trained_tables(copied, **given)
-    budgets = {"downstream/captioning": "7,200 samples seen in batches of 48"}
-    section = section_html(copied, SHOWN, budgets=budgets, evaluation_name="images held out")
+    trains = {
+        "downstream": True,
+        "evaluation_set": "split:0.1",
+        "downstream_budget": {"captioning": {"samples_seen": 7200}},
+    }
+    options = replace(copied.pool.options, **trains)
+    section = section_html(PoolContext(copied.settings, replace(copied.pool, options=options), copied.store))
     write_report(copied, home / "report.html", section)
     return (home / "report.html").as_uri()
 
@@ -340,7 +342,7 @@ def test_tables_of_trained_models_fit_the_window(page: Page, trained: str, width
 def test_the_section_names_what_was_measured_and_what_differs(page: Page, trained: str) -> None:
     page.open(trained, DESKTOP)
     text = page.evaluate("document.querySelector('#downstream').textContent.replace(/\\s+/g, ' ')")
-    assert "Measured on images held out: 8 images with 8 reference captions (1 each)." in text
+    assert "held out of training, a share of 0.1 by their hash: 8 images with 8 reference captions (1 each)." in text
     assert "7,200 samples seen in batches of 48, the same for every training set; 3 seeds." in text
     assert "no difference from random shown" in text
     assert "Not measured: SPICE (java is not installed)." in text
@@ -436,8 +438,8 @@ def test_one_seed_shows_no_spread(page: Page, ctx: PoolContext, pages: dict[str,
 def test_a_pool_without_evaluation_set_has_the_sentence_why(
     page: Page, ctx: PoolContext, pages: dict[str, str], tmp_path: Path
 ) -> None:
-    reason = "No models are trained on this pool's subsets: it has no evaluation set. Set options: {evaluation_set: …}"
-    write_report(ctx, tmp_path / "report.html", section_html(ctx, SHOWN, untrained_reason=reason))
+    reason = untrained_reason(ctx)
+    write_report(ctx, tmp_path / "report.html", section_html(ctx))
     page.open((tmp_path / "report.html").as_uri(), PHONE)
     assert page.evaluate("document.querySelector('#downstream p').textContent") == reason
     assert page.evaluate("document.querySelectorAll('#downstream table').length") == 0

@@ -1,6 +1,7 @@
 """Croissant's properties of responsible AI (RAI 1.0), filled in from a release."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
@@ -54,7 +55,7 @@ def _life_cycle(facts: Facts) -> list[Answer]:
     names = facts.kept_sources["source"].drop_nulls().to_list()
     more = ", …" if len(names) > phrases.SHOWN_SOURCES else ""
     return [
-        _renamed("dataCollection", phrases.download(facts)),
+        replace(phrases.download(facts), question="dataCollection"),
         automatic("dataCollectionType", "; ".join(sorted(kinds)), basis="release.json: about; provenance.parquet")
         if kinds
         else Answer("dataCollectionType", "`sources:` in the declaration of the pool, with obtained", "missing"),
@@ -75,12 +76,8 @@ def _life_cycle(facts: Facts) -> list[Answer]:
             tables=[facts.counted("sources", "source", "rows", "kept", where=phrases.KEPT)],
         ),
         *_time_frame(facts),
-        _renamed("dataPreprocessingProtocol", phrases.policy(facts)),
+        replace(phrases.policy(facts), question="dataPreprocessingProtocol"),
     ]  # fmt: skip
-
-
-def _renamed(question: str, answer: Answer) -> Answer:
-    return Answer(question, answer.text, answer.kind, answer.key, answer.numbers, answer.tables, answer.basis)
 
 
 def _time_frame(facts: Facts) -> list[Answer]:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -125,9 +125,6 @@ class Facts:
 
         `per`: divided by it and rounded; of a single row.
         """
-        import duckdb
-
-        chosen = f"where {where}" if where else ""
         kind = "min" if column.startswith("earliest") else "max"
         if per is not None:
             selected = f'select round("{column}" / {per})::bigint as "{column}"'
@@ -139,12 +136,9 @@ class Facts:
             selected = f'select {kind}("{column}") as "{column}"'
         else:
             selected = f'select count("{column}") as "{column}"'
-        with duckdb.connect() as connection:
-            connection.register(of, self.counts[of].to_arrow())
-            (found,) = connection.sql(f"{selected} from {of} {chosen}").fetchall()
-        sql = f"{selected} from (\n{statements()[of].text_of(self.release)}\n)" + (f" {chosen}" if chosen else "")
+        rows, sql = self._asked(selected, of, where)
         name = f"{of}.{column}" + (f" / {per}" if per is not None else "") + (f" where {where}" if where else "")
-        return Number(name, found[0], sql, self.files_of(of))
+        return Number(name, rows.item(), sql, self.files_of(of))
 
     def stated(self, *path: str | int, file: str = RELEASE_FILE) -> Number:
         """A number in a JSON file of the release, such as about, decontamination, 0, items. Raises KeyError, IndexError
@@ -162,16 +156,19 @@ class Facts:
 
     def counted(self, name: str, *columns: str, where: str = "") -> Counted:
         """A table of counts with these columns, of the rows that fulfil `where`."""
+        rows, sql = self._asked("select " + (", ".join(f'"{column}"' for column in columns) or "*"), name, where)
+        text = statements()[name].text_of(self.release)
+        return Counted(name, rows, sql if columns or where else text, self.files_of(name))
+
+    def _asked(self, selected: str, of: str, where: str) -> tuple[pl.DataFrame, str]:
+        """What is selected from a table of counts, and the statement that selects it from the release's files."""
         import duckdb
 
-        named = ", ".join(f'"{column}"' for column in columns) or "*"
         chosen = f" where {where}" if where else ""
         with duckdb.connect() as connection:
-            connection.register(name, self.counts[name].to_arrow())
-            rows = connection.sql(f"select {named} from {name}{chosen}").pl()
-        text = statements()[name].text_of(self.release)
-        sql = f"select {named} from (\n{text}\n){chosen}" if columns or where else text
-        return Counted(name, rows, sql, self.files_of(name))
+            connection.register(of, self.counts[of].to_arrow())
+            rows = connection.sql(f"{selected} from {of}{chosen}").pl()
+        return rows, f"{selected} from (\n{statements()[of].text_of(self.release)}\n){chosen}"
 
     def declared_answer(self, question: str, key: str) -> Answer:
         """What summary.yaml says."""
@@ -183,7 +180,7 @@ class Facts:
         text = getattr(self.declared, key)
         if text:
             return Answer(draft.question, text, "declared", key)
-        return Answer(draft.question, draft.text, "to confirm", key, draft.numbers, draft.tables, draft.basis)
+        return replace(draft, kind="to confirm", key=key)
 
     @cached_property
     def kept_sources(self) -> pl.DataFrame:
