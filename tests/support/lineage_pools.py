@@ -36,10 +36,10 @@ def write_tar(
     path: Path, rows: list[tuple[str, str, str, bytes]], facts: Mapping[str, Mapping[str, str]] = MappingProxyType({})
 ) -> None:
     """(key, url, caption, image) per sample. `facts`: key → what its json has besides."""
-    members = {}
+    members = []  # a name may come again
     for key, url, caption, image in rows:
         meta = json.dumps({"url": url, "caption": caption, **facts.get(key, {})}).encode()
-        members |= {f"{key}.jpg": image, f"{key}.txt": caption.encode(), f"{key}.json": meta}
+        members += [(f"{key}.jpg", image), (f"{key}.txt", caption.encode()), (f"{key}.json", meta)]
     tar_of(path, members)
 
 
