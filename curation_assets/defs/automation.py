@@ -16,6 +16,13 @@ from curation_assets.foreign.dagster_runs import AssetJob
 from curation_assets.operations.removed_shards import missing_shards
 from curation_assets.sources.declaration import declaration_sha256
 
+MADE: dict[Grain, str] = {
+    "shard": "All per-shard tables, by partition.",
+    "pool": "All tables of the whole pool.",
+    "training": "Models trained on subsets, by training set, size and seed.",
+}
+#: A new pool cannot be made by one job alone: verdicts of shards rest on cuts, which rest on the shards' signals.
+ALL_OF = "What it reads of others must be there: to make everything, materialise `tag:pool={pool}` in the lineage."
 KEYS_PER_REQUEST = 1_000  # Dagster slows down on larger requests
 EDITS = " (edits of known shards are found by the nightly job, `curate plan POOL` and runs)"
 
@@ -85,28 +92,26 @@ def backfill_sensor(
     return dg.AutomationConditionSensorDefinition(
         name,
         target=target or dg.AssetSelection.all(),
+        description="Fills in shards that are missing and can be made, at the pool's backfill_cron.",
         default_status=dg.DefaultSensorStatus.RUNNING,
         minimum_interval_seconds=60,
     )
 
 
 def pool_jobs(settings: Settings, pool_name: str) -> list[AssetJob]:
-    """`<pool>_shards`: all per-shard tables, by partition. `<pool>_summary`: everything that reads the whole pool.
-
-    `<pool>_trainings`, of a pool that trains models on its subsets: by training set, size and seed.
-    """
+    """A job for each grain that the pool has tables of."""
     ctx = PoolContext.open(settings, pool_name)
-    tables = tables_of(ctx).values()
-
-    def of_grain(grain: Grain) -> dg.AssetSelection:
-        return dg.AssetSelection.assets(*(asset_key(ctx.pool, table.name) for table in tables if table.grain == grain))
-
-    # A process per step costs 2–4 s, and would load models and decode images once per step.
-    in_one_process: Any = {"executor_def": dg.in_process_executor}
-    jobs = [
-        dg.define_asset_job(job_name(pool_name, "shard"), of_grain("shard"), **in_one_process),
-        dg.define_asset_job(job_name(pool_name, "pool"), of_grain("pool"), **in_one_process),
-    ]
-    if any(table.grain == "training" for table in tables):
-        jobs.append(dg.define_asset_job(job_name(pool_name, "training"), of_grain("training"), **in_one_process))
+    jobs = []
+    for grain, what in MADE.items():
+        keys = [asset_key(ctx.pool, table.name) for table in tables_of(ctx).values() if table.grain == grain]
+        if keys:
+            jobs.append(
+                dg.define_asset_job(
+                    job_name(pool_name, grain),
+                    dg.AssetSelection.assets(*keys),
+                    description=f"{what} {ALL_OF.format(pool=pool_name)}",
+                    # a process per step costs 2–4 s, and would load models and decode images once per step
+                    executor_def=dg.in_process_executor,
+                )
+            )
     return jobs

@@ -187,8 +187,12 @@ def check_result(ctx: PoolContext, outcome: CheckResult, result: TableResult) ->
         blocked = ctx.store.blocked(result.table.name).keys() - {of_shard.shard or WHOLE for of_shard in result.shards}
         if blocked:
             metadata["blocked since earlier runs"] = _first_of(sorted(blocked))
-    if outcome.check.name == ENOUGH_SUCCEEDED and result.warnings:
-        metadata["shards with too few rows"] = dg.MetadataValue.md("\n\n".join(result.warnings[:SHOWN_SHARDS]))
+    description = _summary(wrong, result) if wrong else None
+    few = {one.shard or WHOLE: "; ".join(one.warnings) for one in result.shards if one.warnings}
+    if outcome.check.name == ENOUGH_SUCCEEDED and few:
+        metadata["shards with too few rows"] = wrong_table(few)
+        passes = f"the pool as a whole passes, {len(few)} of {len(result.shards)} shards do not: {_first_of([*few])}"
+        description = "; ".join(filter(None, (description, passes)))
     if wrong and (is_blocking or len(wrong) > 1 or result.table.grain != "pool"):  # else its sentence is all there is
         metadata[WRONG] = wrong_table(wrong)
     if outcome.evidence is not None:
@@ -197,7 +201,7 @@ def check_result(ctx: PoolContext, outcome: CheckResult, result: TableResult) ->
         check_name=outcome.check.name,
         passed=outcome.passed,
         severity=dg.AssetCheckSeverity.ERROR if is_blocking else dg.AssetCheckSeverity.WARN,
-        description=_summary(wrong, result) if wrong else None,
+        description=description,
         metadata=metadata,
     )
 

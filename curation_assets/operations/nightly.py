@@ -1,5 +1,6 @@
 """What is looked at every night, pool by pool: files, opt-outs, drift of models, freshness. Each says what it found."""
 
+import os
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -44,7 +45,8 @@ def look_at_files(ctx: PoolContext, progress: ProgressReporter) -> Findings:
     wrong: defaultdict[str, dict[str, str]] = defaultdict(dict)
     for damage in verified.damages:
         for table in damage.tables or ([REGISTERED_SHARDS] if "source" in damage.kind else []):
-            wrong[table][_place_of(ctx, damage.path)] = f"{damage}; {damage.advice}"
+            sentence = f"{damage}; {damage.advice}".replace(f"{ctx.settings.home}{os.sep}", "")  # which may move
+            wrong[table][_place_of(ctx, damage.path)] = sentence
     return replace(_of_verified(verified), wrong=wrong)
 
 

@@ -47,7 +47,7 @@ def main() -> None:
     server = subprocess.Popen([webserver, "-w", "workspace.yaml", "-h", "127.0.0.1", "-p", str(port)])
     try:
         wait_for(f"http://127.0.0.1:{port}/server_info")
-        expanded = "%2C".join(f"curation%40curation_assets.definitions%3A{DEMO_POOL}_{stage}" for stage in STAGES)
+        expanded = "%2C".join(f"global%40global%3A{DEMO_POOL}_{stage}" for stage in STAGES)
         url = f"http://127.0.0.1:{port}/asset-groups?expanded={expanded}"
         screenshot(browser, url, PICTURES / "asset_graph.png", "1900,1100")
     finally:

@@ -7,10 +7,12 @@ import polars as pl
 import pytest
 
 from curation_assets.core.settings import Settings
+from curation_assets.definitions import build_definitions
 from curation_assets.defs.assets import pool_assets
-from curation_assets.defs.metadata import COLUMNS, PAPERS, column_schema, described
+from curation_assets.defs.metadata import COLUMNS, PAPERS, check_result, column_schema, described
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
+from curation_assets.flow.run_table import ENOUGH_SUCCEEDED, CheckResult, ShardResult, TableResult, checks_of
 from curation_assets.methods import all_methods
 from curation_assets.outputs.report.previews import INLINE_CHARACTERS, plot_of
 from curation_assets.sources.all_options import PoolOptions
@@ -31,6 +33,27 @@ def test_descriptions_link_the_papers_that_they_cite() -> None:
     )
     script = "One row.\n\n```sql\nselect 1 -- Gadre et al. 2023\n```"
     assert described(script) == script
+
+
+def test_everything_that_the_ui_lists_says_what_it_is(settings: Settings) -> None:
+    """In a sentence: of assets, their checks, jobs, sensors and schedules."""
+    defs = build_definitions(settings)
+    graph, repository = defs.resolve_asset_graph(), defs.get_repository_def()
+    found = {key.to_user_string(): graph.get(key).description for key in graph.get_all_asset_keys()}
+    found |= {str(key): graph.get_check_spec(key).description for key in graph.asset_check_keys}
+    listed = (*repository.get_all_jobs(), *repository.sensor_defs, *repository.schedule_defs)
+    found |= {one.name: one.description for one in listed if one.name != "__ASSET_JOB"}
+    assert len(found) > len(tables_of(PoolContext.open(settings, "photos")))
+    assert [name for name, words in found.items() if not words or words[0].islower()] == []
+
+
+def test_a_check_that_passes_names_shards_with_too_few_rows(settings: Settings) -> None:
+    table = tables_of(ctx := PoolContext.open(settings, "photos"))["raw/samples"]
+    shards = [ShardResult(table.name, "a"), ShardResult(table.name, "b", warnings=("only 0.0% of the rows",))]
+    (check,) = (one for one in checks_of(table) if one.name == ENOUGH_SUCCEEDED)
+    shown = check_result(ctx, CheckResult(check, {}), TableResult(table, shards))
+    assert shown.passed
+    assert shown.description == "the pool as a whole passes, 1 of 2 shards do not: b"
 
 
 def test_every_method_of_a_paper_links_it() -> None:

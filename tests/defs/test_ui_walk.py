@@ -81,10 +81,6 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
         yield opened
 
 
-def _shows(page: Page, text: str) -> None:
-    page.wait_for(f"document.body.innerText.includes({json.dumps(text)})")
-
-
 def _reads_well(page: Page) -> None:
     text = page.evaluate("document.body.innerText")
     assert [wrong for wrong in ("rows rows", "[-inf, inf]", "-inf") if wrong in text] == []
@@ -109,11 +105,11 @@ def test_every_group_opens(url: str, page: Page, settings: Settings) -> None:
 
 def test_a_shard_shows_its_plot_in_place(url: str, page: Page, settings: Settings) -> None:
     page.open(f"{url}/assets/photos/signals/icc?view=partitions&partition={GOOD}", DESKTOP)
-    _shows(page, "values of icc")
+    page.shows("values of icc")
     drawn = page.wait_for("document.querySelector('img[alt=histogram]')?.naturalWidth")
     assert drawn == 240
-    _shows(page, "embedded:icc_student")  # the table of models
-    _shows(page, f"work/photos/signals/icc/shard={GOOD}/data.parquet")  # relative to the home
+    page.shows("embedded:icc_student")  # the table of models
+    page.shows(f"work/photos/signals/icc/shard={GOOD}/data.parquet")  # relative to the home
     assert str(settings.home) not in page.evaluate("document.body.innerText")
     _reads_well(page)
 
@@ -121,7 +117,7 @@ def test_a_shard_shows_its_plot_in_place(url: str, page: Page, settings: Setting
 def test_a_table_shows_its_columns_owner_and_paper(url: str, page: Page) -> None:
     page.open(f"{url}/assets/photos/signals/icc?view=overview", DESKTOP)
     for text in ("vision", "Why there is no value", "photos.signals_icc"):
-        _shows(page, text)
+        page.shows(text)
     assert page.evaluate("!!document.querySelector('a[href=\"https://arxiv.org/abs/2403.01306\"]')")
 
 
@@ -139,16 +135,16 @@ def test_tables_have_column_lineage_and_signals_their_paper(url: str) -> None:
 def test_what_happens_by_itself_is_listed(url: str, page: Page) -> None:
     page.open(f"{url}/automation", DESKTOP)
     for name in ("nightly", "photos_new_shards", "photos_follows_new_shards", "scheduled_backfill", "dead_runs"):
-        _shows(page, name)
+        page.shows(name)
 
 
 def test_a_failed_check_names_its_shards(url: str, page: Page) -> None:
     page.open(f"{url}/assets/photos/raw/samples?view=checks&checkDetail=enough_succeeded", DESKTOP)
-    _shows(page, f"1 of 2 fail: {BAD}")
+    page.shows(f"1 of 2 fail: {BAD}")
     assert GOOD not in page.evaluate("document.body.innerText")
 
 
 def test_a_run_has_a_name_and_tags(url: str, page: Page) -> None:
     page.open(f"{url}/runs", DESKTOP)
-    _shows(page, "photos_shards")
+    page.shows("photos_shards")
     assert "__ephemeral" not in page.evaluate("document.body.innerText")

@@ -22,6 +22,19 @@ FLAGS = (
 )  # fmt: skip
 WAIT_S = 120  # for whatever a page is waited for: this machine may be busy
 DESKTOP, PHONE = 1280, 390  # px
+#: Where to press, in px, on the innermost control or text that reads so; of several on the last, as a dialog's is.
+PLACE_OF = """text => {
+  const reads = [...document.querySelectorAll('button, a, label, input, span, div, [aria-label]')].filter(one => {
+    const box = one.getBoundingClientRect();
+    const words = [one.innerText, one.placeholder, one.ariaLabel];
+    return words.some(word => word?.trim() === text) && box.width && box.height;
+  });
+  const last = reads.filter(one => !reads.some(other => other !== one && one.contains(other))).at(-1);
+  if (!last || last.disabled || last.closest('button')?.disabled) return null;
+  last.scrollIntoView({ block: 'center' });
+  const box = last.getBoundingClientRect();
+  return [box.x + Math.min(box.width, 40) / 2, box.y + box.height / 2];  // boxes may reach under others
+}"""
 
 
 def chromium() -> str:
@@ -107,6 +120,36 @@ class Page:
             "for (const kind of ['input', 'change']) one.dispatchEvent(new Event(kind, { bubbles: true })); })()"
         )
 
+    def shows(self, text: str) -> None:
+        """Wait until the page has the text."""
+        self.wait_for(f"document.body.innerText.includes({json.dumps(text)})")
+
+    def click(self, text: str) -> None:
+        """Press the mouse on the control or text that reads `text`, or whose icon is named so, once it is there."""
+        place_of = f"({PLACE_OF})({json.dumps(text)})"
+        place = self.wait_for(place_of)
+        while True:
+            time.sleep(0.5)  # what is still being drawn moves
+            before, place = place, self.wait_for(place_of)
+            if place == before:
+                break
+        x, y = place
+        self.send("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+        for event in ("mousePressed", "mouseReleased"):
+            self.send("Input.dispatchMouseEvent", type=event, x=x, y=y, button="left", clickCount=1)
+        time.sleep(0.5)  # menus and dialogs move until they are open
+
+    def type(self, text: str) -> None:
+        """Write where the last click was, and press Enter."""
+        self.send("Input.insertText", text=text)
+        self.press("Enter")
+
+    def press(self, key: str) -> None:
+        """Press a key: Enter or Escape."""
+        code = {"Enter": 13, "Escape": 27}[key]
+        for event in ("keyDown", "keyUp"):
+            self.send("Input.dispatchKeyEvent", type=event, key=key, code=key, windowsVirtualKeyCode=code)
+
     def screenshot(self, path: Path, *, whole: bool = True) -> Path:
         """PNG of the page, or of what its window shows."""
         picture = self.send("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
@@ -127,7 +170,7 @@ def open_browser(folder: Path, *flags: str) -> Iterator[Page]:
         port = _port(folder, process)
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/list", timeout=WAIT_S) as answer:
             address = next(one["webSocketDebuggerUrl"] for one in json.load(answer) if one["type"] == "page")
-        with connect(address, max_size=None, proxy=None) as socket:
+        with connect(address, max_size=None, proxy=None, ping_interval=None) as socket:  # it may be left for minutes
             yield Page(socket)
     finally:
         process.terminate()
