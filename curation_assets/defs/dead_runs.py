@@ -21,7 +21,6 @@ logger = logging.getLogger(__name__)
 #: Dagster's UI shows no chips of tags that begin so.
 HIDDEN = ".dagster/curation_"
 HOST, PID, PROCESS_START = f"{HIDDEN}host", f"{HIDDEN}pid", f"{HIDDEN}process_start"
-_FORMER = {"curation/host": HOST, "curation/pid": PID, "curation/process_start": PROCESS_START}  # up to version 0.3.0
 KILLED = "curation/killed"  # tag of a run whose process ended before it did
 UNFINISHED = (dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING)
 WATCH_SECONDS = 5.0
@@ -42,19 +41,13 @@ def tag_run(instance: dg.DagsterInstance, run: dg.DagsterRun) -> None:
 
 def has_ended(tags: Mapping[str, str]) -> bool | None:
     """Whether the process that tags name has ended; None where that cannot be seen from here (no tags, other host)."""
-    tags = _as_now(tags)
     if HOST not in tags or not tags.get(PID, "").isdigit():
         return None
     return ProcessName(tags[HOST], int(tags[PID]), tags.get(PROCESS_START, "")).has_ended()
 
 
-def _as_now(tags: Mapping[str, str]) -> dict[str, str]:
-    return {_FORMER.get(name, name): value for name, value in tags.items()}
-
-
 def named_process(tags: Mapping[str, str]) -> str:
     """'pid 12 on host', as far as tags name it."""
-    tags = _as_now(tags)
     return f"pid {tags[PID]} on {tags[HOST]}" if PID in tags and HOST in tags else "an unknown process"
 
 
@@ -65,9 +58,7 @@ def free_dead_runs(instance: dg.DagsterInstance) -> list[str]:
     sentences = []
     for run, process in dead_runs(instance):
         instance.add_run_tags(run.run_id, {KILLED: process})
-        instance.report_run_failed(run, f"Its process ({process}) ended without finishing the run.")
-        instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
-        sentences.append(f"run {run.run_id[:8]} of {process} had ended unfinished: reported as failed, slots freed")
+        sentences.append(_freed(instance, run, process, f"Its process ({process}) ended without finishing the run."))
     assign_free_slots(instance)
     return sentences
 
@@ -96,10 +87,14 @@ def free_own_runs(instance: dg.DagsterInstance, tags: Mapping[str, str]) -> list
     sentences = []
     filters = dg.RunsFilter(tags={**process_tags(), **tags}, statuses=list(UNFINISHED))
     for run in instance.get_runs(filters=filters):
-        instance.report_run_failed(run, "It ended without a record of it; its process goes on.")
-        instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
-        sentences.append(f"run {run.run_id[:8]} of this process had ended unfinished: reported as failed, slots freed")
+        sentences.append(_freed(instance, run, "this process", "It ended without a record of it; its process goes on."))
     return sentences
+
+
+def _freed(instance: dg.DagsterInstance, run: dg.DagsterRun, process: str, why: str) -> str:
+    instance.report_run_failed(run, why)
+    instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
+    return f"run {run.run_id[:8]} of {process} had ended unfinished: reported as failed, slots freed"
 
 
 def dead_runs(instance: dg.DagsterInstance) -> list[tuple[dg.DagsterRun, str]]:

@@ -6,6 +6,7 @@ from curation_assets.core.settings import Settings
 from curation_assets.defs.dead_runs import HIDDEN, KILLED
 from curation_assets.defs.metadata import WRONG
 from curation_assets.defs.names import pool_and_table
+from curation_assets.defs.records import errors_of
 from curation_assets.operations.failure_hook import FailureHook
 
 POOL, COMMAND = "curation/pool", f"{HIDDEN}command"  # tags of a run
@@ -23,12 +24,9 @@ def problems_of(instance: dg.DagsterInstance, run: dg.DagsterRun) -> list[str]:
         wrong = outcome.metadata.get(WRONG)
         rows = wrong.records if isinstance(wrong, dg.TableMetadataValue) else []
         checks += [f"{table} of shard {row.data['where']}: {row.data['what']} ({outcome.check_name})" for row in rows]
-    for record in instance.get_records_for_run(run.run_id, of_type=dg.DagsterEventType.STEP_FAILURE).records:
-        event = record.event_log_entry.dagster_event
-        error = event.step_failure_data.error if event else None
-        cause = error.cause if error and error.cause else error
-        if event is not None and cause is not None and "AssetCheckFailed" not in (cause.cls_name or ""):
-            errors.append(f"{event.step_key}: {cause.message.strip()}")
+    for step, _, cause in errors_of(instance, run):
+        if cause is not None and "AssetCheckFailed" not in (cause.cls_name or ""):
+            errors.append(f"{step}: {cause.message.strip()}")
     return [*checks, *errors]
 
 

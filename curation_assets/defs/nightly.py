@@ -22,9 +22,7 @@ def nightly(settings: Settings, pool_names: Sequence[str]) -> dg.ScheduleDefinit
     """Job `nightly` at three: the parts of every pool, and what the home holds besides."""
 
     def ops() -> None:
-        for pool_name in pool_names:
-            for part in LOOKS:
-                _pool_op(settings, pool_name, part)()
+        _look_at(settings, pool_names)
         _look_op("declarations", lambda context, progress: look_at_declarations(settings))()
         _look_op("weights", lambda context, progress: look_at_weights(progress))()
         _old_op(settings)()
@@ -34,12 +32,14 @@ def nightly(settings: Settings, pool_names: Sequence[str]) -> dg.ScheduleDefinit
 
 def nightly_of(settings: Settings, pool_name: str) -> dg.ScheduleDefinition:
     """Job `POOL_nightly` at three, for projects that load a pool as a component: the parts of that pool."""
+    about = f"Files, opt-outs, drift and freshness of pool {pool_name}."
+    return _every_night(f"{pool_name}_nightly", lambda: _look_at(settings, [pool_name]), about)
 
-    def ops() -> None:
+
+def _look_at(settings: Settings, pool_names: Sequence[str]) -> None:
+    for pool_name in pool_names:
         for part in LOOKS:
             _pool_op(settings, pool_name, part)()
-
-    return _every_night(f"{pool_name}_nightly", ops, f"Files, opt-outs, drift and freshness of pool {pool_name}.")
 
 
 def _every_night(name: str, ops: Callable[[], None], description: str) -> dg.ScheduleDefinition:

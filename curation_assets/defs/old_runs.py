@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import dagster as dg
 
 from curation_assets.core.settings import Settings
-from curation_assets.defs.records import PAGE, POINTER
+from curation_assets.defs.records import events_of, pointers_of
 from curation_assets.flow.graph import sound_and_broken
 from curation_assets.operations.retention import DAY_SECONDS, Removed, remove_old_files
 
@@ -75,17 +75,6 @@ def needed_runs(instance: dg.DagsterInstance) -> set[str]:
 def _materialisations(instance: dg.DagsterInstance, key: dg.AssetKey) -> dict[str | None, list[_Made]]:
     """Partition → its materialisations, oldest first."""
     made: dict[str | None, list[_Made]] = defaultdict(list)
-    cursor: str | None = None
-    has_more = True
-    while has_more:
-        page = instance.fetch_materializations(key, limit=PAGE, cursor=cursor, ascending=True)
-        cursor, has_more = page.cursor, page.has_more
-        for record in page.records:
-            tags = (record.asset_materialization.tags if record.asset_materialization else None) or {}
-            pointers = {
-                dg.AssetKey(name.removeprefix(POINTER).split("/")): int(value)
-                for name, value in tags.items()
-                if name.startswith(POINTER) and value.isdigit()
-            }
-            made[record.partition_key].append(_Made(record.storage_id, record.run_id, pointers))
+    for record, event in events_of(instance, key):
+        made[record.partition_key].append(_Made(record.storage_id, record.run_id, pointers_of(event)))
     return made

@@ -1,7 +1,8 @@
 """What Dagster recorded about a pool's tables: materialisations, check results, failures. Reading only."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import dagster as dg
 import polars as pl
@@ -32,40 +33,50 @@ def materialisations(instance: dg.DagsterInstance, pool: Pool, tables: Sequence[
     """Every recorded materialisation of `tables` (RECORDS_SCHEMA), oldest first."""
     rows = []
     for table in tables:
-        cursor: str | None = None
-        has_more = True
-        while has_more:
-            page = instance.fetch_materializations(asset_key(pool, table), limit=PAGE, cursor=cursor, ascending=True)
-            cursor, has_more = page.cursor, page.has_more
-            for record in page.records:
-                event = record.asset_materialization
-                if event is None:
-                    continue
-                tags = event.tags or {}
-                content = event.metadata.get("content_sha256")
-                versions = {event.partition: None if content is None else str(content.value)}
-                block = event.metadata.get(SHARDS)
-                if isinstance(block, dg.JsonMetadataValue) and isinstance(block.value, dict):
-                    versions = {shard: str(version) for shard, version in block.value.items()}
-                pointers = [
-                    {"table": pool_and_table(name.removeprefix(POINTER).split("/"))[1], "storage_id": int(value)}
-                    for name, value in sorted(tags.items())
-                    if name.startswith(POINTER) and value.isdigit()
-                ]
-                rows += [
-                    {
-                        "table": table,
-                        "shard": shard,
-                        "storage_id": record.storage_id,
-                        "run_id": record.run_id,
-                        "at": record.timestamp,
-                        "content_sha256": version,
-                        "code_version": tags.get(CODE_VERSION),
-                        "pointers": pointers,
-                    }
-                    for shard, version in versions.items()
-                ]
+        for record, event in events_of(instance, asset_key(pool, table)):
+            content = event.metadata.get("content_sha256")
+            versions = {event.partition: None if content is None else str(content.value)}
+            block = event.metadata.get(SHARDS)
+            if isinstance(block, dg.JsonMetadataValue) and isinstance(block.value, dict):
+                versions = {shard: str(version) for shard, version in block.value.items()}
+            read = sorted(pointers_of(event).items())
+            rows += [
+                {
+                    "table": table,
+                    "shard": shard,
+                    "storage_id": record.storage_id,
+                    "run_id": record.run_id,
+                    "at": record.timestamp,
+                    "content_sha256": version,
+                    "code_version": (event.tags or {}).get(CODE_VERSION),
+                    "pointers": [{"table": pool_and_table(key.path)[1], "storage_id": newest} for key, newest in read],
+                }
+                for shard, version in versions.items()
+            ]
     return pl.DataFrame(rows, schema=RECORDS_SCHEMA, orient="row").sort("storage_id")
+
+
+def events_of(
+    instance: dg.DagsterInstance, key: dg.AssetKey
+) -> Iterator[tuple[dg.EventLogRecord, dg.AssetMaterialization]]:
+    """Every recorded materialisation of an asset, oldest first."""
+    cursor: str | None = None
+    has_more = True
+    while has_more:
+        page = instance.fetch_materializations(key, limit=PAGE, cursor=cursor, ascending=True)
+        cursor, has_more = page.cursor, page.has_more
+        for record in page.records:
+            if record.asset_materialization is not None:
+                yield record, record.asset_materialization
+
+
+def pointers_of(event: dg.AssetMaterialization) -> dict[dg.AssetKey, int]:
+    """What a materialisation read: asset → storage id of its newest event that was there."""
+    return {
+        dg.AssetKey(name.removeprefix(POINTER).split("/")): int(value)
+        for name, value in (event.tags or {}).items()
+        if name.startswith(POINTER) and value.isdigit()
+    }
 
 
 def check_results(instance: dg.DagsterInstance, pool: Pool, table: str, checks: Sequence[str]) -> dict[str, bool]:
@@ -94,14 +105,17 @@ def failures(instance: dg.DagsterInstance, pool: Pool, limit: int = 100) -> list
     of_pool = asset_key(pool, "").to_python_identifier()  # what its steps are named by
     filters = dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE])
     for run in instance.get_runs(filters=filters, limit=limit):
-        records = instance.get_records_for_run(run.run_id, of_type=dg.DagsterEventType.STEP_FAILURE).records
-        for record in records:
-            entry = record.event_log_entry
-            step = entry.dagster_event.step_key if entry.dagster_event else None
-            table = (step or "").removeprefix(of_pool).replace("__", "/", 1)
-            if step is None or not step.startswith(of_pool):
-                continue
-            error = entry.dagster_event.step_failure_data.error if entry.dagster_event else None
-            cause = error.cause if error and error.cause else error
-            failed_steps.append(Failure(run.run_id, table, entry.timestamp, cause.message.strip() if cause else ""))
+        for step, at, cause in errors_of(instance, run):
+            if step.startswith(of_pool):
+                table = step.removeprefix(of_pool).replace("__", "/", 1)
+                failed_steps.append(Failure(run.run_id, table, at, cause.message.strip() if cause else ""))
     return failed_steps
+
+
+def errors_of(instance: dg.DagsterInstance, run: dg.DagsterRun) -> Iterator[tuple[str, float, Any]]:
+    """Of each failed step of a run its key, when, and the error that it raised (None: not recorded)."""
+    for record in instance.get_records_for_run(run.run_id, of_type=dg.DagsterEventType.STEP_FAILURE).records:
+        event = record.event_log_entry.dagster_event
+        if event is not None:
+            error = event.step_failure_data.error
+            yield str(event.step_key), record.event_log_entry.timestamp, (error and error.cause) or error

@@ -4,6 +4,7 @@ The pages lie as pictures in the test's folder (`pytest --basetemp`).
 """
 
 import random
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -50,8 +51,11 @@ def instance(settings: Settings) -> Iterator[dg.DagsterInstance]:
 
 
 @pytest.fixture(scope="module")
-def url(settings: Settings) -> Iterator[str]:
+def url(settings: Settings, instance: dg.DagsterInstance) -> Iterator[str]:
+    """The UI, once its daemon is there, too: a dialog that is open moves when its warning of that goes."""
     with curate_ui(settings.home) as address:
+        while "BACKFILL" not in instance.get_daemon_heartbeats():
+            time.sleep(1)
         yield address
 
 
@@ -68,6 +72,12 @@ def _has(page: Page, url: str, table: str, **states: int) -> None:
         page.shows(f"{state} ({count})")
 
 
+def _launch(page: Page, button: str) -> None:
+    """Press the dialog's button, and wait until it is closed: a page that is left earlier sends nothing."""
+    page.click(button)
+    page.wait_for("!document.body.innerText.includes('Partition selection')")
+
+
 def _materialise(page: Page, url: str, tables: tuple[str, ...], partitions: str, button: str) -> None:
     """Select tables in the lineage, and partitions in the dialog."""
     page.open(f"{url}/asset-groups", DESKTOP)
@@ -75,7 +85,7 @@ def _materialise(page: Page, url: str, tables: tuple[str, ...], partitions: str,
     page.type(" or ".join(f'key:"photos/{table}"' for table in tables))
     page.click("Materialize all…")
     page.click(partitions)
-    page.click(button)
+    _launch(page, button)
 
 
 def test_one_partition(url: str, page: Page, tmp_path: Path) -> None:
@@ -84,7 +94,7 @@ def test_one_partition(url: str, page: Page, tmp_path: Path) -> None:
         page.click(text)
     page.press("Escape")
     page.screenshot(tmp_path / "dialog.png", whole=False)
-    page.click("Launch 1 run")
+    _launch(page, "Launch 1 run")
     _has(page, url, "raw/samples", Failed=0, Materialized=1, Missing=9)
 
 

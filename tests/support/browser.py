@@ -109,7 +109,9 @@ class Page:
         """The first true value of an expression. Raises AssertionError after WAIT_S seconds."""
         end = time.monotonic() + WAIT_S
         while not (value := self.evaluate(script)):
-            assert time.monotonic() < end, f"{script} was not true within {WAIT_S} s; errors: {self.errors}"
+            if time.monotonic() >= end:
+                shown = self.evaluate("document.body?.innerText.slice(-800)")
+                raise AssertionError(f"{script} was not true within {WAIT_S} s; errors: {self.errors}; shown: {shown}")
             time.sleep(0.1)
         return value
 
