@@ -1,4 +1,4 @@
-"""Redraw the pictures of the README from a finished `make demo`: the asset graph in Dagster's UI, and the report."""
+"""Redraw the pictures of the README from a finished `make demo`: lineage in Dagster's UI, and the report."""
 
 import shutil
 import socket
@@ -7,13 +7,17 @@ import sys
 import time
 import urllib.request
 from pathlib import Path
+from urllib.parse import quote
+
+from PIL import Image
 
 from curation_assets.cli.run import DEMO_POOL
 from curation_assets.core.settings import load_settings
+from curation_assets.core.stages import STAGES
 from curation_assets.defs.launch import prepare_instance
 
 PICTURES = Path(__file__).parents[1] / "pictures"
-STAGES = ("raw", "teachers", "standardised", "distilled", "signals", "fused", "filtered", "downstream")
+COLOURS = 256  # of a picture, which the README loads
 
 
 def screenshot(browser: str, url: str, path: Path, size: str) -> None:
@@ -26,6 +30,7 @@ def screenshot(browser: str, url: str, path: Path, size: str) -> None:
         ],
         check=True, timeout=180, capture_output=True,
     )  # fmt: skip
+    Image.open(path).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
 def main() -> None:
@@ -38,7 +43,7 @@ def main() -> None:
     if not report.exists():
         sys.exit(f"{report} is missing; run make demo first")
     PICTURES.mkdir(exist_ok=True)
-    screenshot(browser, report.resolve().as_uri(), PICTURES / "report.png", "1240,1500")
+    screenshot(browser, report.resolve().as_uri(), PICTURES / "report.png", "1240,750")
     prepare_instance(settings)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -47,9 +52,10 @@ def main() -> None:
     server = subprocess.Popen([webserver, "-w", "workspace.yaml", "-h", "127.0.0.1", "-p", str(port)])
     try:
         wait_for(f"http://127.0.0.1:{port}/server_info")
-        expanded = "%2C".join(f"global%40global%3A{DEMO_POOL}_{stage}" for stage in STAGES)
-        url = f"http://127.0.0.1:{port}/asset-groups?expanded={expanded}"
-        screenshot(browser, url, PICTURES / "asset_graph.png", "1900,1100")
+        verdicts = quote(f'+key:"{DEMO_POOL}/filtered/icc"', safe="")  # and what they rest on
+        expanded = quote(",".join(f"global@global:{DEMO_POOL}_{stage}" for stage in STAGES), safe="")
+        url = f"http://127.0.0.1:{port}/asset-groups~{verdicts}/?expanded={expanded}"
+        screenshot(browser, url, PICTURES / "asset_graph.png", "1500,640")
     finally:
         server.terminate()
         server.wait()

@@ -27,20 +27,20 @@ from tests.torture.faults.bit_flips import flip_bit
 
 pytestmark = [pytest.mark.infra, pytest.mark.timeout(1800)]
 BAD = "photos-000004"
-NEXT = ("raw/samples", "raw/provenance", "signals/icc")
+NEXT = ("raw/provenance", "signals/icc")
 NEVER = "59 23 31 12 *"  # the hour would fill in what the clicks are to make
 
 
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    """A pool of ten shards of which two tables are made, and a byte of one file of these has changed."""
+    """A pool of ten shards of which three tables are made; a byte of one file of the last has changed."""
     settings = pool_of(tmp_path_factory.mktemp("home"), 1, shards=10)
     path = settings.pools_root / "photos.yaml"
     declared = yaml.safe_load(path.read_text())
     declared["options"]["backfill_cron"] = NEVER
     path.write_text(yaml.safe_dump(declared))
-    run_pool(settings, "photos", tables=RAW[:2])
-    flip_bit(PoolContext.open(settings, "photos").store.table_path(RAW[0], BAD), random.Random(1))
+    run_pool(settings, "photos", tables=RAW)
+    flip_bit(PoolContext.open(settings, "photos").store.table_path(RAW[-1], BAD), random.Random(1))
     return settings
 
 
@@ -89,13 +89,13 @@ def _materialise(page: Page, url: str, tables: tuple[str, ...], partitions: str,
 
 
 def test_one_partition(url: str, page: Page, tmp_path: Path) -> None:
-    page.open(f"{url}/assets/photos/raw/samples?view=overview", DESKTOP)
+    page.open(f"{url}/assets/photos/raw/provenance?view=overview", DESKTOP)
     for text in ("Materialize…", "All", "10 partitions selected", "Select all (10)", "photos-000000"):
         page.click(text)
     page.press("Escape")
     page.screenshot(tmp_path / "dialog.png", whole=False)
     _launch(page, "Launch 1 run")
-    _has(page, url, "raw/samples", Failed=0, Materialized=1, Missing=9)
+    _has(page, url, "raw/provenance", Failed=0, Materialized=1, Missing=9)
 
 
 def test_a_night_turns_the_table_of_a_flipped_byte_red(url: str, page: Page, tmp_path: Path) -> None:
@@ -104,8 +104,8 @@ def test_a_night_turns_the_table_of_a_flipped_byte_red(url: str, page: Page, tmp
     page.click("Launchpad")
     page.click("Launch Run")
     page.shows("Failure")
-    page.open(f"{url}/assets/photos/{RAW[0]}?view=checks&checkDetail=files_intact", DESKTOP)
-    for text in ("Failed", "non-blocking", f"work/photos/{RAW[0]}/shard={BAD}/data.parquet (table): expected"):
+    page.open(f"{url}/assets/photos/{RAW[-1]}?view=checks&checkDetail=files_intact", DESKTOP)
+    for text in ("Failed", "non-blocking", f"work/photos/{RAW[-1]}/shard={BAD}/data.parquet (table): expected"):
         page.shows(text)
     page.screenshot(tmp_path / "red.png", whole=False)
 
@@ -130,7 +130,7 @@ def test_a_cancelled_backfill_ends_while_its_run_waits(
 ) -> None:
     """A command has the pool's tables for itself, so that the run cannot be over before the clicks are."""
     with alone_with_tables(settings.work("photos"), "a test", on_notice=lambda sentence: None):
-        _materialise(page, url, ("signals/sieve",), "All", "Launch backfill")
+        _materialise(page, url, ("signals/sieve", "signals/clip_score"), "All", "Launch backfill")
         page.open(f"{url}/runs?view=backfills", DESKTOP)
         page.wait_for("document.querySelector('a[href^=\"/runs/b/\"]')")
         page.click((newest := instance.get_backfills(limit=1)[0]).backfill_id)
