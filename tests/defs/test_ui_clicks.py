@@ -132,14 +132,16 @@ def test_a_cancelled_backfill_ends_while_its_run_waits(
     with alone_with_tables(settings.work("photos"), "a test", on_notice=lambda sentence: None):
         _materialise(page, url, ("signals/sieve", "signals/clip_score"), "All", "Launch backfill")
         page.open(f"{url}/runs?view=backfills", DESKTOP)
-        page.wait_for("document.querySelector('a[href^=\"/runs/b/\"]')")
-        page.click((newest := instance.get_backfills(limit=1)[0]).backfill_id)
+        newest = instance.get_backfills(limit=1)[0].backfill_id
+        of_it = {"dagster/backfill": newest}
+        while not instance.get_runs(dg.RunsFilter(tags=of_it, statuses=[dg.DagsterRunStatus.STARTED])):
+            time.sleep(1)
+        page.click(newest)
         page.click("expand_more")
         page.click("Cancel backfill")
         page.click("Cancel backfill")
         page.shows("Canceled")
         page.screenshot(tmp_path / "cancelled.png", whole=False)
-        runs = instance.get_runs(dg.RunsFilter(tags={"dagster/backfill": newest.backfill_id}))
-        assert {run.status for run in runs} == {dg.DagsterRunStatus.CANCELED}
+        assert {run.status for run in instance.get_runs(dg.RunsFilter(tags=of_it))} == {dg.DagsterRunStatus.CANCELED}
     _has(page, url, "signals/sieve", Failed=0, Materialized=0, Missing=10)
     assert not instance.get_materialized_partitions(key("signals/sieve"))
