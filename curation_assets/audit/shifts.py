@@ -37,7 +37,7 @@ def dimensions_of(store: ShardStore, shards: Sequence[str], facts: pl.DataFrame)
     words = pl.col("caption").fill_null("").str.count_matches(r"\S+")
     lengths = words.cut(LENGTH_ENDS, labels=LENGTH_NAMES).cast(pl.String)
     hosts, lengths_of = (facts.select(one.alias("group"))["group"] for one in (hosts_of(pl.col("url")), lengths))
-    return dict(zip(DIMENSIONS, (hosts, languages, lengths_of), strict=True))
+    return dict(zip(DIMENSIONS, (hosts, languages.alias("group"), lengths_of), strict=True))
 
 
 def marks_of(is_judged: np.ndarray, left: np.ndarray, right: np.ndarray) -> pl.DataFrame:
