@@ -4,8 +4,13 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import dagster as dg
@@ -13,6 +18,7 @@ import polars as pl
 import pytest
 import yaml
 
+from tests.support.browser import DESKTOP, open_browser
 from tests.support.dagster_projects import environment_of_projects
 from tests.support.paths import REPOSITORY
 
@@ -83,6 +89,27 @@ def project(tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str
     return folder / "lake"
 
 
+@contextmanager
+def ui_of(project: Path, environment: dict[str, str]) -> Iterator[str]:
+    """The address of Dagster's webserver over the project, without a daemon."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    installed = {**environment, "PYTHONPATH": os.pathsep.join([str(project / "src"), environment["PYTHONPATH"]])}
+    command = ["dagster-webserver", "-m", "lake.definitions", "-p", port]
+    with subprocess.Popen(command, cwd=project, env=installed) as server:
+        try:
+            for _ in range(240):
+                with suppress(OSError):
+                    urllib.request.urlopen(f"http://127.0.0.1:{port}/server_info", timeout=2).close()
+                    break
+                assert server.poll() is None
+                time.sleep(1)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            server.terminate()
+
+
 def ran(project: Path, environment: dict[str, str], *command: str) -> "subprocess.CompletedProcess[str]":
     installed = {**environment, "PYTHONPATH": os.pathsep.join([str(project / "src"), environment["PYTHONPATH"]])}
     return subprocess.run([*command], cwd=project, env=installed, capture_output=True, text=True, check=False)
@@ -112,16 +139,43 @@ def test_the_page_ends_with_captions_that_a_downstream_asset_has_read(
     assert "up to date" in again.stdout + again.stderr
 
 
-def test_two_pools_stand_apart(project: Path, environment: dict[str, str]) -> None:
+@pytest.fixture
+def two_pools(project: Path, environment: dict[str, str]) -> Iterator[Path]:
+    """The project with a second pool, of drawn scenes."""
     scaffolded = ran(project, environment, "dg", "scaffold", "defs", "curation_assets.CurationPool", "others")
     assert scaffolded.returncode == 0, scaffolded.stderr
-    listed = json.loads(ran(project, environment, "dg", "list", "defs", "--json").stdout)
+    yield project
     shutil.rmtree(project / "src/lake/defs/others")
+
+
+def test_two_pools_stand_apart(two_pools: Path, environment: dict[str, str]) -> None:
+    listed = json.loads(ran(two_pools, environment, "dg", "list", "defs", "--json").stdout)
     groups = {asset["group_name"] for asset in listed["assets"]}
     assert {"captions_raw", "captions_filtered", "others_raw", "others_filtered"} < groups
     pools = {tag["value"] for asset in listed["assets"] for tag in asset.get("tags", ()) if tag["key"] == "pool"}
     assert pools == {"captions", "others"}
     assert {"captions_nightly", "others_nightly"} <= {schedule["name"] for schedule in listed["schedules"]}
+
+
+def test_two_pools_in_a_browser(two_pools: Path, environment: dict[str, str], tmp_path: Path) -> None:
+    """Groups of both in the lineage, one of them by its tag, and what happens to each by itself."""
+    with ui_of(two_pools, environment) as url, open_browser(tmp_path / "profile") as page:
+        page.open(f"{url}/asset-groups", DESKTOP)
+        page.click("Skip")  # of a new instance's welcome
+        for group in ("captions_raw", "captions_filtered", "others_raw", "others_filtered"):
+            page.shows(group)
+        page.screenshot(tmp_path / "groups.png", whole=False)
+        page.click("Search and filter assets")
+        page.type("tag:pool=others and tag:stage=raw")
+        for table in ("source", "registered_shards", "samples"):
+            page.shows(table)
+        page.wait_for("!document.body.innerText.includes('captions_raw')")
+        page.screenshot(tmp_path / "others.png", whole=False)
+        page.open(f"{url}/automation", DESKTOP)
+        for pool in ("captions", "others"):
+            for name in ("new_shards", "scheduled_backfill", "follows_new_shards", "nightly"):
+                page.shows(f"{pool}_{name}")
+        page.screenshot(tmp_path / "automation.png", whole=False)
 
 
 def test_dg_lists_the_component_and_its_definitions(project: Path, environment: dict[str, str]) -> None:
