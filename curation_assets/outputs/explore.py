@@ -20,10 +20,10 @@ from curation_assets.outputs.thumbnails import jpeg_thumbnail
 from curation_assets.selection.rows import ROW_KEY
 from curation_assets.stores.atomic import replacing
 from curation_assets.stores.catalog import stored_tables
-from curation_assets.stores.denylist import COLUMNS, Denylist
+from curation_assets.stores.denied import denied_rows
+from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.images import ImageRejected
 from curation_assets.stores.parquet import parquet_footer
-from curation_assets.stores.samples import SAMPLES_SCHEMA
 from curation_assets.stores.web_addresses import hosts_of
 
 FOLDER = "explore"  # in the pool's work folder; a takedown deletes it
@@ -131,10 +131,10 @@ def _drawn(ctx: PoolContext, limit: int) -> tuple[pl.DataFrame, int]:
     kept = ctx.store.scan(SAMPLES).filter(pl.col("status") == "kept")
     rows = kept.select("sample_id", *ROW_KEY).collect()
     order = np.argsort([unit_interval_of(one, "explore") for one in rows["sample_id"]], kind="stable")[:limit]
-    facts = {"caption", "url", "tar", "member", "width", "height", *COLUMNS[1:]} & set(SAMPLES_SCHEMA)
+    facts = ("caption", "url", "tar", "member", "width", "height", "image_sha256")
     drawn = rows[order].lazy().join(kept.select(*ROW_KEY, *facts), on=ROW_KEY, how="left").collect()
-    denied = Denylist.load(ctx.settings.home).denied(drawn)  # on the list, and not applied yet
-    drawn = drawn.filter(~denied).sort("sample_id", *ROW_KEY)
+    denied = denied_rows(ctx.store, Denylist.load(ctx.settings.home)).select(ROW_KEY)  # on the list, not applied yet
+    drawn = drawn.join(denied, on=ROW_KEY, how="anti").sort("sample_id", *ROW_KEY)
     return drawn.with_columns(hosts_of(pl.col("url")).alias("domain")), rows.height
 
 

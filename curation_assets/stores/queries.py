@@ -17,10 +17,10 @@ import duckdb
 import polars as pl
 
 from curation_assets.core.errors import ExpectedError
-from curation_assets.core.table_names import PROVENANCE, SAMPLES
 from curation_assets.stores import query_process
 from curation_assets.stores.catalog import read_table_sql, stored_tables, view_sql
-from curation_assets.stores.denylist import COLUMNS, Denylist
+from curation_assets.stores.denied import denied_rows
+from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.parquet import text_sql
 from curation_assets.stores.shard_store import ShardStore
 
@@ -57,13 +57,7 @@ class Denied:
     @classmethod
     def of(cls, store: ShardStore, denylist: Denylist) -> "Denied":
         """Compared by all that the pool's tables say of them; nothing is read where the list is empty."""
-        if not denylist or not store.partitions(SAMPLES):
-            return cls()
-        rows = _with_columns(store, SAMPLES, ("caption", *COLUMNS))
-        if store.partitions(PROVENANCE):
-            known = _with_columns(store, PROVENANCE, ("source_url", "creator", "source"))
-            rows = rows.join(known, on=["shard", "source_row"], how="left")
-        denied = rows.filter(denylist.denied(rows))
+        denied = denied_rows(store, denylist, ["caption"])
         return cls(denied["sample_id"].unique().to_list(), denied["caption"].drop_nulls().unique().to_list())
 
     def left_out(self, columns: Mapping[str, Any]) -> str:
@@ -78,12 +72,6 @@ class Denied:
             if self.captions and kind == pl.List(pl.String):
                 tests.append(f'list_has_any({captions}, "{name}")')
         return "".join(f" and not coalesce({test}, false)" for test in tests)
-
-
-def _with_columns(store: ShardStore, asset: str, names: tuple[str, ...]) -> pl.DataFrame:
-    rows = store.scan(asset)
-    found = rows.collect_schema().names()
-    return rows.select("shard", "source_row", *(name for name in dict.fromkeys(names) if name in found)).collect()
 
 
 def select(

@@ -17,7 +17,7 @@ import pytest
 import webdataset as wds
 
 from curation_assets.core.settings import load_settings
-from curation_assets.core.table_names import PROVENANCE
+from curation_assets.core.table_names import PROVENANCE, SUBSETS
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.run_table import run_with_upstream
@@ -25,6 +25,7 @@ from curation_assets.numeric.identity import pack_uids
 from curation_assets.operations.releases import create_release, verify_release
 from curation_assets.operations.takedown import begin_takedown, finish_takedown
 from curation_assets.operations.takedown_feeds import fetched_feed
+from curation_assets.outputs.explore import _drawn
 from curation_assets.outputs.exports.huggingface import export_huggingface
 from curation_assets.outputs.exports.lists import export_keys, export_npy
 from curation_assets.outputs.exports.subset import find_subset
@@ -34,7 +35,7 @@ from curation_assets.outputs.holders import EXPORT_FLAG
 from curation_assets.outputs.options import OutputsOptions
 from curation_assets.outputs.registry import ExportRecord, record_export, recorded_exports
 from curation_assets.sources.declaration import add_pool, load_pool, save_pool
-from curation_assets.stores.denylist import Denylist, add_entries, add_to_denylist, normalised
+from curation_assets.stores.denylist import Denylist, Kind, add_entries, add_to_denylist, normalised
 from curation_assets.stores.releases import list_releases
 from curation_assets.stores.takedown_feed import MAX_LINE, read_feed, write_feed
 from tests.support.command import curate as in_process
@@ -516,6 +517,30 @@ def test_cards_state_where_the_feed_is_once_it_is_set(tmp_path: Path) -> None:
         out = export_huggingface(find_subset(PoolContext.open(settings, "photos"), "icc"), tmp_path / name)
         found = {path.name for path in out.iterdir() if path.is_file() and url in path.read_text(errors="replace")}
         assert found == ({"README.md", "croissant.json", "manifest.json"} if feed else set())
+
+
+@pytest.mark.parametrize(("kind", "value"), [("creator", "ann"), ("domain", "site0.example"), ("source", "agency")])
+def test_who_is_listed_by_name_or_page_is_in_no_subset_or_export_before_the_list_is_applied(
+    tmp_path: Path, kind: Kind, value: str
+) -> None:
+    members = {}
+    for number, creator in enumerate(("Ann", "Eve", "Zoe")):
+        members |= {f"{number}.jpg": jpeg(number), f"{number}.txt": f"a caption of number {number}".encode()}
+        facts = {"author": creator, "page_url": f"https://site{number}.example/page"}
+        members[f"{number}.json"] = json.dumps(facts | ({} if number else {"source": "agency"})).encode()
+    (tmp_path / "tars").mkdir()
+    (tmp_path / "tars" / "0.tar").write_bytes(tar_bytes(members))
+    settings = load_settings(tmp_path / "home", "embedded")
+    add_pool(settings, "p", tmp_path / "tars", options={"policies": ["random"], "fraction": 1.0})
+    ctx = PoolContext.open(settings, "p")
+    for is_listed in (False, True):
+        if is_listed:
+            add_to_denylist(settings.home, [(kind, value)])
+        run_with_upstream(ctx, PROVENANCE, SUBSETS)
+        listed = ctx.store.scan(PROVENANCE).filter(pl.col("creator") == "Ann").collect()["sample_id"][0]
+        assert (listed in read_subset(ctx.store.asset_path(SUBSETS) / "random.npy")) is not is_listed
+        assert find_subset(ctx, "random").rows.height == 3 - is_listed
+        assert _drawn(ctx, 10)[0].height == 3 - is_listed
 
 
 # -- creators, sources, pages -----------------------------------------------------------------------------------------

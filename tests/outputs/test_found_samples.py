@@ -60,7 +60,10 @@ def test_listed_samples_are_found_first_where_raw_keeps_them(
 ) -> None:
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(f"{SUBSET}.ROWS_AT_ONCE", size)
-        patch.setattr(f"{SUBSET}._denied_ids", lambda ctx: pl.Series("sample_id", map(id_of, denied), pl.String))
+        patch.setattr(
+            f"{SUBSET}._denied_ids",
+            lambda ctx: pl.DataFrame({"sample_id": map(id_of, denied)}, {"sample_id": pl.String}),
+        )
         subset = subset_of_ids(pool_of(rows, Path(folder)), list(map(id_of, listed)), "mine")
         found, missing = [], []
         for number, times in Counter(listed).items():

@@ -26,6 +26,7 @@ from curation_assets.outputs.options import OutputsOptions
 from curation_assets.selection.judging import reason_kind
 from curation_assets.selection.policy import Policy, policy_content
 from curation_assets.selection.rows import ROW_KEY, UID, uid_columns
+from curation_assets.stores.denied import denied_rows
 from curation_assets.stores.denylist import TAKEDOWN, Denylist
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.manifest import Manifest
@@ -205,7 +206,7 @@ def _located(ctx: PoolContext, name: str, places: Iterable[pl.DataFrame], source
     """
     removed = [NOTHING_MISSING]
     with open_whole_pool(ctx.store, [SAMPLES]) as connection:
-        connection.register("denied", _denied_ids(ctx).to_frame().to_arrow())
+        connection.register("denied", _denied_ids(ctx).to_arrow())
         for number, part in enumerate(places):
             named = part.rename({"shard": "named_shard", "source_row": "named_row"})
             connection.register("part", named.to_arrow())
@@ -227,13 +228,9 @@ def _located(ctx: PoolContext, name: str, places: Iterable[pl.DataFrame], source
     return Subset(ctx, name, rows.drop({*PROVENANCE_COLUMNS} - known, strict=False), missing, source, source_sha256)
 
 
-def _denied_ids(ctx: PoolContext) -> pl.Series:
+def _denied_ids(ctx: PoolContext) -> pl.DataFrame:
     """sample_ids of all rows of a pool that the home's denylist has."""
-    denylist, ids = Denylist.load(ctx.settings.home), [pl.Series("sample_id", [], pl.String)]
-    for shard in ctx.store.partitions(SAMPLES) if denylist else ():
-        rows = ctx.store.read(SAMPLES, shard, ["sample_id", "url", "image_sha256", "original_sha256"])
-        ids.append(rows.filter(denylist.denied(rows))["sample_id"])
-    return pl.concat(ids).unique()
+    return denied_rows(ctx.store, Denylist.load(ctx.settings.home)).select("sample_id").unique()
 
 
 def _with_samples(

@@ -5,14 +5,13 @@ import hashlib
 import polars as pl
 
 from curation_assets.core.seal import read_sealed_json
-from curation_assets.core.table_names import SAMPLES
+from curation_assets.core.table_names import PROVENANCE, SAMPLES
 from curation_assets.flow.context import PoolContext
-from curation_assets.stores.denylist import COLUMNS, Denylist
+from curation_assets.stores.denied import compared_rows
+from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.documents import save_document
-from curation_assets.stores.samples import SAMPLES_SCHEMA
 
 FILE = "index/denied.json"  # of the pool's work folder: what is known of rows and list as they are
-COMPARED = [name for name in COLUMNS if name in SAMPLES_SCHEMA]
 
 
 def denied_rows(ctx: PoolContext) -> str | None:
@@ -26,13 +25,13 @@ def denied_rows(ctx: PoolContext) -> str | None:
     path = ctx.store.root / FILE
     known = read_sealed_json(path) or {}
     before = known["shards"] if known.get("denylist") == denylist.version else {}
-    shards: dict[str, list[str]] = {}  # shard → content of its samples, and a digest of those denied or ''
+    shards: dict[str, list[str]] = {}  # shard → content of what is compared, and a digest of those denied or ''
     for shard in ctx.store.partitions(SAMPLES):
-        manifest = ctx.store.manifest(SAMPLES, shard)
-        assert manifest is not None, shard
+        manifests = (ctx.store.manifest(name, shard) for name in (SAMPLES, PROVENANCE))
+        content = " ".join(manifest.content_sha256 for manifest in manifests if manifest is not None)
         found = before.get(shard)
-        if found is None or found[0] != manifest.content_sha256:
-            found = [manifest.content_sha256, _denied_of(ctx, shard, denylist)]
+        if found is None or found[0] != content:
+            found = [content, _denied_of(ctx, shard, denylist)]
         shards[shard] = found
     if shards != before:
         save_document(path, {"denylist": denylist.version, "shards": shards})
@@ -41,6 +40,6 @@ def denied_rows(ctx: PoolContext) -> str | None:
 
 
 def _denied_of(ctx: PoolContext, shard: str, denylist: Denylist) -> str:
-    rows = ctx.store.read(SAMPLES, shard, [*COMPARED, "status"]).filter(pl.col("status") == "kept")
+    rows = compared_rows(ctx.store, [shard], ["status"]).filter(pl.col("status") == "kept")
     ids = rows.filter(denylist.denied(rows))["sample_id"].sort().to_list()
     return hashlib.sha256("".join(ids).encode()).hexdigest() if ids else ""

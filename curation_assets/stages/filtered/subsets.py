@@ -22,10 +22,10 @@ from curation_assets.flow.graph import tables_of
 from curation_assets.numeric.identity import sorted_uids
 from curation_assets.selection.judging import multiplicity
 from curation_assets.selection.policy import Policy
-from curation_assets.stages.filtered.denied import COMPARED
 from curation_assets.stores.arrays import load_npy
 from curation_assets.stores.columns import halves_of
 from curation_assets.stores.content_hash import config_sha256
+from curation_assets.stores.denied import compared_rows
 from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.subsets import key_lines, write_sorted_subset
 from curation_assets.stores.tar_samples import sample_key
@@ -36,7 +36,6 @@ def write_subsets(ctx: PoolContext, folder: Path) -> None:
     policies, shards = policies_of(ctx), ctx.store.partitions(SAMPLES)
     held = _held_shards(ctx, policies, shards)
     denylist = Denylist.load(ctx.settings.home)  # a takedown that is not applied yet already counts
-    columns = list(dict.fromkeys(["sample_id", "source_row", "tar", "member", *(COMPARED if denylist else ())]))
     with contextlib.ExitStack() as stack:
         keys, ids = {}, {}
         for policy in policies:
@@ -46,8 +45,12 @@ def write_subsets(ctx: PoolContext, folder: Path) -> None:
             keys[policy.name] = stack.enter_context(path.open("ab"))
             ids[policy.name] = stack.enter_context(tempfile.TemporaryFile(dir=folder))
         for shard in shards[held:]:
-            rows = ctx.store.read(SAMPLES, shard, columns=columns)
-            rows = rows.filter(~denylist.denied(rows)).with_columns(key=sample_key(pl.col("member")))
+            if denylist:
+                rows = compared_rows(ctx.store, [shard], ["tar", "member"])
+                rows = rows.filter(~denylist.denied(rows))
+            else:
+                rows = ctx.store.read(SAMPLES, shard, columns=["sample_id", "source_row", "tar", "member"])
+            rows = rows.with_columns(key=sample_key(pl.col("member")))
             for policy in policies:
                 kept = _kept_rows(ctx, policy, shard, rows)
                 keys[policy.name].write(key_lines(kept.select("tar", "key").drop_nulls()))
