@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from curation_assets.audit.diff import Comparison, compare, judged_side, what_if
 from curation_assets.audit.recorded import cuts_in_force
-from curation_assets.core.table_names import DUPLICATES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of
 from curation_assets.outputs.report import compare as page
@@ -21,7 +20,7 @@ from curation_assets.selection.rows import Pool
 from curation_assets.stores.shard_store import ShardStore
 from tests.support.directions import lower_is_better
 from tests.support.lineage_pools import finished_photos
-from tests.support.random_pools import can_be_cut, policies, pools, store_pool
+from tests.support.random_pools import can_be_cut, policies, pools, store_duplicates, store_pool
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +55,7 @@ def test_any_pool_and_policies_give_the_numbers_of_a_difference(
     samples, tables = pool
     store = ShardStore(tmp_path_factory.mktemp("store"))
     store_pool(store, with_texts(samples), tables)
+    store_duplicates(store, samples)  # as every run does before it judges: a difference reads shards without others
     with lower_is_better(*lower):
         rows = Pool(store)
         first = Pool(store, shards=tuple(store.partitions("raw/samples")[:1]))
@@ -115,8 +115,7 @@ def test_the_page_counts_a_repeated_sample_once(
     kept = samples.filter(pl.col("status") == "kept")
     store = ShardStore(tmp_path_factory.mktemp("store"))
     store_pool(store, with_texts(samples), {})
-    repeats = kept.sort("shard", "source_row").filter(~pl.col("sample_id").is_first_distinct())
-    store.write(DUPLICATES, repeats.select("sample_id", "shard", "source_row"), code_version="1")
+    store_duplicates(store, samples)
     assert page._kept_count(store) == page.kept_rows(store, []).height == kept["sample_id"].n_unique()
 
 
