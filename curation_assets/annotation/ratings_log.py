@@ -47,12 +47,18 @@ class AnswersLog:
         if not data.endswith(b"\n"):
             os.truncate(self.path, data.rfind(b"\n") + 1)
 
+    def _is_cut(self) -> bool:
+        with self.path.open("rb") as stream:
+            stream.seek(-1, os.SEEK_END)
+            return stream.read(1) != b"\n"
+
     def write(self, rater: str, *rows: Sequence[str]) -> None:
         """Append rows at once and make them last. Raises ValueError for a bad name."""
         check_rater(rater)
         time = datetime.now(UTC).isoformat(timespec="seconds")
-        self._drop_cut_line()
-        append_line(self.path, "\n".join("\t".join((*row, time)) for row in rows))
+        lines = "\n".join("\t".join((*row, time)) for row in rows)
+        # another process was killed in its line meanwhile: it is ended, not cut off, since a third may be writing
+        append_line(self.path, f"\n{lines}" if self._is_cut() else lines)
 
 
 class RatingsLog(AnswersLog):

@@ -115,9 +115,11 @@ def test_a_session_goes_on_where_it_was_killed(tmp_path: Path) -> None:
     again = LabellingSession(CAPTIONS, "ann", RatingsLog(tmp_path / "r.tsv"))
     assert again.current == first.current
     assert (again.done_count, again.total) == (2, 5)
+    with (tmp_path / "r.tsv").open("a") as stream:
+        stream.write("a line that another kil")
     again.answer({"rating": 1})
     read = read_ratings([tmp_path / "r.tsv"])
-    assert read.unreadable == 0
+    assert read.unreadable == 1, "of the process that was killed while this one had the file open"
     assert read.table["rating"].to_list() == [3, None, 1]
 
 

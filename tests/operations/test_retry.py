@@ -1,5 +1,6 @@
 """Failed rows once more: only they are fetched and computed again, whatever comes between."""
 
+import hashlib
 import json
 import shutil
 import threading
@@ -27,6 +28,7 @@ from curation_assets.sources.declaration import add_pool
 from curation_assets.sources.download import download
 from curation_assets.sources.download.download import DownloadSettings, download_shard, request_retry
 from curation_assets.stores import atomic
+from curation_assets.stores.denylist import Denylist, add_to_denylist
 from curation_assets.stores.images import TarIndex
 from curation_assets.stores.shard_store import ShardStore
 from tests.support.command import curate
@@ -132,6 +134,18 @@ def test_only_failed_rows_are_fetched_again_and_all_other_images_stay(tmp_path: 
     server.requests.clear()
     assert fetch(rows, tmp_path).equals(second)
     assert not server.requests
+
+
+def test_an_image_of_the_denylist_stays_dropped_when_others_are_fetched_again(tmp_path: Path, server: Server) -> None:
+    add_to_denylist(tmp_path, [("sha256", hashlib.sha256(jpeg(0)).hexdigest())])
+    denylist = Denylist.load(tmp_path)
+    fetch = partial(download_shard, shard_key=SHARD, settings=server.download, denylist=denylist)
+    first = fetch(urls(), tmp_path)
+    assert first.row(0, named=True)["reason"] == "takedown"
+    request_retry(tmp_path, SHARD, urls()["sample_id"][[1]].to_list())
+    second = fetch(urls(), tmp_path)
+    assert second["reason"].to_list()[:2] == ["takedown", None]
+    assert second["status"].to_list()[:2] == ["dropped", "kept"]
 
 
 @pytest.mark.slow

@@ -374,10 +374,10 @@ def test_settings_of_a_model_are_given_by_its_role(tmp_path: Path) -> None:
 def test_an_absent_model_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("red kite\n")
     score = ["score", "scene_bank", str(tmp_path / "in.txt"), "--out", str(tmp_path / "out.tsv")]
-    run = curate(*score, "--role", f"scene_bank=bank:{tmp_path / 'gone'}", width=400)
+    run = curate(*score, "--role", f"scene_bank=bank:{tmp_path / 'absent'}", width=400)
     assert (run.exit_code, type(run.exception)) == (1, SystemExit)
     assert run.output.startswith("error")
-    assert "gone" in run.output
+    assert "absent" in run.output
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet", ".jsonl"])

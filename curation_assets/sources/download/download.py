@@ -224,6 +224,8 @@ def download_shard(
             refused = {} if local else _refusals(rows, (*allow_hosts, *settings.connect_to))
             if denylist:
                 refused |= dict.fromkeys(rows.filter(denylist.denied(rows))["sample_id"], TAKEDOWN)
+            if is_complete:  # of rows that are not fetched again, also those whose image was denied
+                refused |= {one: why for one, why in read_refused(final).items() if one not in again}
             on_rows(len(refused))
             requested = rows.filter(~pl.col("sample_id").is_in(list(refused)))
             if requested.height and local is not None:

@@ -40,6 +40,6 @@ def denied_rows(ctx: PoolContext) -> str | None:
 
 
 def _denied_of(ctx: PoolContext, shard: str, denylist: Denylist) -> str:
-    rows = compared_rows(ctx.store, [shard], ["status"]).filter(pl.col("status") == "kept")
+    rows = compared_rows(ctx.store, shard, ["status"]).filter(pl.col("status") == "kept")
     ids = rows.filter(denylist.denied(rows))["sample_id"].sort().to_list()
     return hashlib.sha256("".join(ids).encode()).hexdigest() if ids else ""

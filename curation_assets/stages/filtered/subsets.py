@@ -46,7 +46,7 @@ def write_subsets(ctx: PoolContext, folder: Path) -> None:
             ids[policy.name] = stack.enter_context(tempfile.TemporaryFile(dir=folder))
         for shard in shards[held:]:
             if denylist:
-                rows = compared_rows(ctx.store, [shard], ["tar", "member"])
+                rows = compared_rows(ctx.store, shard, ["tar", "member"])
                 rows = rows.filter(~denylist.denied(rows))
             else:
                 rows = ctx.store.read(SAMPLES, shard, columns=["sample_id", "source_row", "tar", "member"])
