@@ -34,10 +34,10 @@ def dimensions_of(store: ShardStore, shards: Sequence[str], facts: pl.DataFrame)
     languages = pl.Series([None] * facts.height, dtype=pl.String)
     if asset is not None:
         languages = beside(store, facts, shards, asset, [pl.col("language").cast(pl.String)])[0]["language"]
-    words = pl.col("caption").fill_null("").str.count_matches(r"\S+")
-    lengths = words.cut(LENGTH_ENDS, labels=LENGTH_NAMES).cast(pl.String)
-    hosts, lengths_of = (facts.select(one.alias("group"))["group"] for one in (hosts_of(pl.col("url")), lengths))
-    return dict(zip(DIMENSIONS, (hosts, languages.alias("group"), lengths_of), strict=True))
+    hosts = facts.select(hosts_of(pl.col("url")).alias("group"))["group"]
+    words = facts.select(pl.col("caption").fill_null("").str.count_matches(r"\S+"))["caption"]
+    lengths = pl.Series("group", np.array(LENGTH_NAMES)[np.searchsorted(LENGTH_ENDS, words)])
+    return dict(zip(DIMENSIONS, (hosts, languages.alias("group"), lengths), strict=True))
 
 
 def marks_of(is_judged: np.ndarray, left: np.ndarray, right: np.ndarray) -> pl.DataFrame:
