@@ -57,3 +57,8 @@ class DownstreamOptions(Options):
         default=("bleu", "rouge_l", "cider"),
         description="Of trained captioners; meteor and spice need Java, bert_score text_similarity.",
     )
+
+    def __post_init__(self) -> None:
+        for size in self.downstream_sizes:
+            if not 0 < size <= 1 or size != round(size, 3):
+                raise ValueError(f"downstream_sizes must be shares in (0, 1], in thousandths, got {size}")

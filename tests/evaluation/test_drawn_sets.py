@@ -18,6 +18,7 @@ from curation_assets.evaluation.drawn_sets import (
     trainable,
     training_keys,
 )
+from curation_assets.evaluation.options import DownstreamOptions
 from curation_assets.numeric.identity import pack_uids
 from curation_assets.selection.policy import Policy
 from curation_assets.selection.rows import Pool, Wanted, read_rows, uid_columns
@@ -42,7 +43,7 @@ def test_keys_are_read_as_they_are_written() -> None:
 @pytest.mark.parametrize("size", [0, 1.5, 0.12345])
 def test_sizes_are_shares_in_thousandths(size: float) -> None:
     with pytest.raises(ValueError, match=f"in thousandths, got {size}"):
-        training_keys(["icc"], (size,), (0,))
+        DownstreamOptions(downstream_sizes=(0.25, size))
 
 
 def test_a_draw_depends_on_the_ids_alone_and_keeps_all_of_a_small_set() -> None:

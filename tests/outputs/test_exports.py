@@ -44,6 +44,7 @@ from curation_assets.outputs.exports.huggingface import export_huggingface, size
 from curation_assets.outputs.exports.lists import export_keys, export_npy
 from curation_assets.outputs.exports.manifest import exporting
 from curation_assets.outputs.exports.subset import Subset, find_subset, split_subset, subset_of_ids
+from curation_assets.outputs.exports.taken_down import take_out
 from curation_assets.outputs.exports.webdataset import export_webdataset
 from curation_assets.outputs.holders import EXPORT_FLAG
 from curation_assets.outputs.registry import recorded_exports
@@ -338,6 +339,9 @@ def test_ids_of_the_owner_come_along_into_every_export(tmp_path: Path, source: s
     add_to_denylist(ctx.settings.home, [("uid", first)])
     left = register_shard(ctx.pool, ctx.shards()[0], ctx.settings).filter(sample_id=first)
     assert left.select("own_id", "caption").rows() == [(None, None)]
+    take_out(ctx.settings.home, tmp_path / "hf")
+    after = json.loads((tmp_path / "hf" / "manifest.json").read_text())["subset"]
+    assert after["samples"] == after["caption_words"]["count"] == 2
 
 
 def test_a_column_of_ids_of_ones_own_is_kept(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ class Export:
     samples_of: dict[str, int] = field(default_factory=dict)  # file → samples in it
     reencoded: dict[str, int] = field(default_factory=dict)  # "GIF to PNG" → images
     _lost: list[pl.DataFrame] = field(default_factory=lambda: [NOTHING_MISSING])
-    _without_image: list[tuple[str, int, str]] = field(default_factory=list)  # more of these
+    _without_image: list[tuple[str, int, str]] = field(default_factory=list)  # rows of MISSING_SCHEMA
 
     def image_of(self, row: Mapping[str, Any]) -> bytes | None:
         """Bytes of a sample's image as they were scored; None, with the reason noted, where they are not there."""
@@ -71,10 +71,8 @@ class Export:
     @property
     def lost(self) -> pl.DataFrame:
         """Samples of the subset that are not written, and why (MISSING_SCHEMA)."""
-        self.lose(pl.DataFrame(self._without_image, schema=MISSING_SCHEMA, orient="row"))
-        self._without_image.clear()
-        self._lost = [pl.concat(self._lost)]
-        return self._lost[0]
+        without_image = pl.DataFrame(self._without_image, schema=MISSING_SCHEMA, orient="row")
+        return pl.concat([*self._lost, without_image])
 
     @property
     def missing(self) -> pl.DataFrame:

@@ -231,6 +231,8 @@ def _facts(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
     for path, column in _tables(folder, manifest).values():
         table = scan_parquet(path)
         there = [name for name in (*known, "caption_source") if name in table.collect_schema() and name != "sample_id"]
+        if not there:
+            continue  # names the samples of other tables again
         frame = table.select(pl.col(column).alias("sample_id"), *there).unique("sample_id", maintain_order=True)
         absent = [pl.lit(None, kind).alias(name) for name, kind in known.items() if name not in (*there, "sample_id")]
         parts.append(frame.with_columns(absent).collect())
