@@ -1,10 +1,11 @@
-"""Walks: which of our files a registered row enters on its way to its verdict, and for an option, a model, a click.
+"""Walks: our frames from `curate run` to a method, and our files that a row, an option, a model, a click enter.
 
     python benchmarks/walk.py [--package FOLDER]
 
 Runs a pool of 40 captions in this process, with a profile hook, and prints per walk three counts: our frames and files
-on the stack when its first function is called; our files that are entered from then until its last one is; and the
-calls between rooms among them, down to a lower room and up to a higher one, each pair of files once. A click is the run
+on the stack when its first function is called (of a value each frame, too); our files that are entered from then until
+its last one is; and the calls between rooms among them, down to a lower room and up to a higher one, each pair of files
+once. A click is the run
 of one asset as a process of the UI makes it, from the code location's definitions on. The rooms' order is that of
 tool.importlinter in pyproject.toml. `--package` is a checkout of another version, to compare with.
 """
@@ -22,6 +23,7 @@ from typing import Any
 
 #: Walk → its first function; its last one, and the folder of that.
 WALKS = {
+    "value": ("icc", "write", "stores/"),  # the method is called; its table is written
     "row": ("register_shard", "judge", "selection/"),  # a shard's rows are registered; rows get verdicts
     "option": ("load_pool", "policies_of", "flow/"),  # the declaration is read; who cuts reads `fraction`
     "address": ("load_engine", "load", "engines/"),  # the role of a model; its file loads what the address names
@@ -35,7 +37,7 @@ class Walk:
 
     def __init__(self, root: Path, first: str, last: str, where: str) -> None:
         self.root, self.first, self.last, self.where = str(root) + "/", first, last, where
-        self.stack: list[str] = []  # our files on the stack at registration, innermost first
+        self.stack: list[tuple[str, str]] = []  # (file, function) of ours at the first call, innermost first
         self.files: dict[str, None] = {}  # from registration on, in order of entry
         self.calls: dict[tuple[str, str], None] = {}  # (caller's file, callee's file), of those
         self.is_over = False
@@ -60,12 +62,12 @@ class Walk:
             return
         name = frame.f_code.co_name
         if not self.stack:
-            if name != self.first:
+            if name != self.first or (name == "icc" and file != "methods/icc.py"):
                 return
             outer: FrameType | None = frame
             while outer:
                 if inside := self.ours(outer):
-                    self.stack.append(inside)
+                    self.stack.append((inside, outer.f_code.co_name))
                 outer = outer.f_back
         self.files[file] = None
         if (caller := self.caller(frame)) and caller != file:
@@ -117,7 +119,9 @@ def main() -> None:
             sys.exit(f"{name}: no call of {walk.first}, or of {walk.last} after it, was seen: were they renamed?")
         pairs = [(rank.get(_room(caller), 0), rank.get(_room(callee), 0)) for caller, callee in walk.calls]
         print(f"{name}, from {walk.first} to {walk.last}: {len(walk.files)} files")
-        print(f"  on the stack at the first: {len(walk.stack)} frames in {len(set(walk.stack))} files")
+        print(f"  on the stack at the first: {len(walk.stack)} frames in {len({file for file, _ in walk.stack})} files")
+        if name == "value":
+            print("\n".join(f"    {file} {function}" for file, function in reversed(walk.stack)))
         print(f"  calls between them: {sum(a < b for a, b in pairs)} down, {sum(a > b for a, b in pairs)} up")
         print("\n".join(f"    {file}" for file in walk.files))
 

@@ -30,7 +30,7 @@ from curation_assets.cli.common import (
 )
 from curation_assets.cli.memory import PeakMemory
 from curation_assets.core.progress import reporter_for
-from curation_assets.core.settings import Settings, home_name
+from curation_assets.core.settings import home_name
 from curation_assets.core.stages import STAGES, stage_position
 from curation_assets.core.table_names import METHOD_QUALITY, SAMPLES, stage_of
 from curation_assets.flow.context import PoolContext
@@ -71,7 +71,7 @@ def demo(home: HomeOption = None, profile: ProfileOption = None) -> None:
         add_world_pool(
             settings, DEMO_POOL, size=DEMO_SIZE, seed=DEMO_SEED, shard_size=DEMO_SHARD_SIZE, options=DEMO_OPTIONS
         )
-    _run_and_show(settings, DEMO_POOL)
+    run(DEMO_POOL, home=home, profile=profile)
 
 
 ShardsOption = Annotated[
@@ -118,28 +118,16 @@ def run(
     A stopped run goes on where it was. Pools of your own train no models on their subsets unless their declaration
     has options: {downstream: true, evaluation_set: …}; docs/user/evaluation.md.
     """
-    _run_and_show(settings_from(home, profile), pool, shards, table, phase, wait=wait, as_json=as_json)
-
-
-def _run_and_show(
-    settings: Settings,
-    pool: str,
-    shards: list[str] | None = None,
-    tables: list[str] | None = None,
-    phase: Phase | None = None,
-    *,
-    wait: bool = True,
-    as_json: bool = False,
-) -> None:
     start, since = time.perf_counter(), utc_now()
-    ctx = PoolContext.open(settings, pool)
+    ctx = PoolContext.open(settings_from(home, profile), pool)
     declared = tables_of(ctx)
     settings = ctx.settings  # with the pool's own profile
     show(
         Text.assemble((f"Pool {pool}", "bold"), f", profile {settings.profile.name}, under {home_name(settings.home)}")
     )
-    if tables:
-        tables = _chosen(ctx, declared, tables, shards)
+    tables = None
+    if table:
+        tables = _chosen(ctx, declared, table, shards)
         _check_tables(ctx, tables, shards)
     _check_pieces(ctx, declared, tables)
     if _computes_models(ctx, declared, tables, phase):

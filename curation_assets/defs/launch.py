@@ -119,7 +119,72 @@ def run_pool(
     phase = phase_of(shards, phase)
     named = f"run of {pool_name}"
     with pool_lease(settings.work(pool_name), named, on_notice=on_notice, wait=wait, shared=phase == "shards"):
-        return _run_held_pool(settings, pool_name, progress, on_table, shards, tables, phase, on_notice, on_left)
+        hook = FailureHook.of(settings)
+        instance = for_commands(prepare_instance(settings))
+        sleep_while_waiting()
+        for sentence in (*free_dead_runs(instance), *free_own_runs(instance, {POOL: pool_name})):
+            on_notice(sentence)
+        remember_declared(settings, pool_name)
+        ctx = PoolContext.open(settings, pool_name)
+        declared = tables_of(ctx)
+        _check_names(pool_name, declared, tables, shards)
+        keys = ctx.shards()
+        if not keys:
+            raise ValueError(f"pool {pool_name!r} has no shards; look at its declaration in {settings.pools_root}")
+        # stored shards without a source still count: where a cut changes, they are judged by it
+        missing = missing_shards(ctx, keys)
+        # all: in the order of their keys, whoever comes first
+        register(instance, ctx, [*keys, *missing])
+        if shards is not None:
+            chosen = set(shards_in(shards, [*keys, *missing]))
+            keys, missing = [key for key in keys if key in chosen], [key for key in missing if key in chosen]
+        definitions = pool_assets(settings, pool_name)
+        reports: list[TableReport] = []
+
+        def table_done(report: TableReport) -> None:
+            reports.append(report)
+            on_table(report)
+
+        problems: list[tuple[str, Exception | None]] = []
+        observer = Observer(progress, table_done, lambda sentence, error: problems.append((sentence, error)), on_notice)
+        left: dict[str, Table] = {}  # of the other phase and not up to date, and what rests on it
+        for group in phases(list(declared.values()), tables):
+            of_derived = sorted([*keys, *missing])
+            parts_of = {
+                table.name: table.partitions(of_derived if STAGES[table.stage].is_derived else keys) for table in group
+            }
+            is_of_phase = phase is None or (group[0].grain == "shard") == (phase == "shards")
+            for table in group:  # inputs first
+                if not left.keys().isdisjoint(table.inputs) or not (
+                    is_of_phase or _is_made(ctx, table, parts_of[table.name], declared)
+                ):
+                    left[table.name] = table
+            if not is_of_phase:
+                continue
+            group = [table for table in group if table.name not in left]
+            up_to_date = _up_to_date(ctx, group, parts_of, declared, instance)
+            for table in (table for table in group if table.name in up_to_date):
+                table_done(_report_of_up_to_date(ctx, table, parts_of[table.name]))
+            waiting = [table for table in group if table.name not in up_to_date]
+            if waiting:
+                if roles := roles_of(waiting):
+                    warm_up(settings, roles)
+                try:
+                    with watched(instance, on_notice):
+                        _run_phase(ctx.pool, waiting, keys, definitions, instance, observer)
+                        derived = [table for table in waiting if STAGES[table.stage].is_derived]
+                        if derived and missing and group[0].grain == "shard":
+                            _run_phase(ctx.pool, derived, missing, definitions, instance, observer)
+                except Exception as error:  # Dagster raises what the step raised; a bug goes on as it is
+                    if hook is not None:
+                        _report_failure(hook, pool_name, group[0].grain, problems, error, on_notice)
+                    bugs = [one for _, one in problems if one and not isinstance(one, EXPECTED_ERRORS)]
+                    if bugs or not problems:
+                        raise
+                    raise RunFailedError([sentence for sentence, _ in problems]) from error
+        refresh_index(ctx.store, declared)  # what `curate plan` reads
+        on_left(list(left.values()))
+        return reports
 
 
 def phase_of(shards: Sequence[str] | None, phase: Phase | None) -> Phase | None:
@@ -127,84 +192,6 @@ def phase_of(shards: Sequence[str] | None, phase: Phase | None) -> Phase | None:
     if shards is not None and phase == "pool":
         raise ValueError("phase 'pool' makes tables of the whole pool; give shards without it, or it without shards")
     return phase if shards is None else "shards"
-
-
-def _run_held_pool(
-    settings: Settings,
-    pool_name: str,
-    progress: ProgressReporter | None,
-    on_table: Callable[[TableReport], None],
-    shards: Sequence[str] | None,
-    tables: Sequence[str] | None,
-    phase: Phase | None,
-    on_notice: Callable[[str], None],
-    on_left: Callable[[Sequence[Table]], None],
-) -> list[TableReport]:
-    hook = FailureHook.of(settings)
-    instance = for_commands(prepare_instance(settings))
-    sleep_while_waiting()
-    for sentence in (*free_dead_runs(instance), *free_own_runs(instance, {POOL: pool_name})):
-        on_notice(sentence)
-    remember_declared(settings, pool_name)
-    ctx = PoolContext.open(settings, pool_name)
-    declared = tables_of(ctx)
-    _check_names(pool_name, declared, tables, shards)
-    keys = ctx.shards()
-    if not keys:
-        raise ValueError(f"pool {pool_name!r} has no shards; look at its declaration in {settings.pools_root}")
-    # stored shards without a source still count: where a cut changes, they are judged by it
-    missing = missing_shards(ctx, keys)
-    # all: in the order of their keys, whoever comes first
-    register(instance, ctx, [*keys, *missing])
-    if shards is not None:
-        chosen = set(shards_in(shards, [*keys, *missing]))
-        keys, missing = [key for key in keys if key in chosen], [key for key in missing if key in chosen]
-    definitions = pool_assets(settings, pool_name)
-    reports: list[TableReport] = []
-
-    def table_done(report: TableReport) -> None:
-        reports.append(report)
-        on_table(report)
-
-    problems: list[tuple[str, Exception | None]] = []
-    observer = Observer(progress, table_done, lambda sentence, error: problems.append((sentence, error)), on_notice)
-    left: dict[str, Table] = {}  # of the other phase and not up to date, and what rests on it
-    for group in phases(list(declared.values()), tables):
-        of_derived = sorted([*keys, *missing])
-        parts_of = {
-            table.name: table.partitions(of_derived if STAGES[table.stage].is_derived else keys) for table in group
-        }
-        is_of_phase = phase is None or (group[0].grain == "shard") == (phase == "shards")
-        for table in group:  # inputs first
-            if not left.keys().isdisjoint(table.inputs) or not (
-                is_of_phase or _is_made(ctx, table, parts_of[table.name], declared)
-            ):
-                left[table.name] = table
-        if not is_of_phase:
-            continue
-        group = [table for table in group if table.name not in left]
-        up_to_date = _up_to_date(ctx, group, parts_of, declared, instance)
-        for table in (table for table in group if table.name in up_to_date):
-            table_done(_report_of_up_to_date(ctx, table, parts_of[table.name]))
-        waiting = [table for table in group if table.name not in up_to_date]
-        if waiting:
-            if roles := roles_of(waiting):
-                warm_up(settings, roles)
-            try:
-                with watched(instance, on_notice):
-                    _run_phase(ctx.pool, waiting, keys, definitions, instance, observer)
-                    derived = [table for table in waiting if STAGES[table.stage].is_derived and table.grain == "shard"]
-                    if derived and missing:
-                        _run_phase(ctx.pool, derived, missing, definitions, instance, observer)
-            except Exception as error:  # Dagster raises what the step raised; a bug goes on as it is
-                if hook is not None:
-                    _report_failure(hook, pool_name, group[0].grain, problems, error, on_notice)
-                if not problems or any(problem and not isinstance(problem, EXPECTED_ERRORS) for _, problem in problems):
-                    raise
-                raise RunFailedError([sentence for sentence, _ in problems]) from error
-    refresh_index(ctx.store, declared)  # what `curate plan` reads
-    on_left(list(left.values()))
-    return reports
 
 
 def _report_failure(

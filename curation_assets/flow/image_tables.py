@@ -25,14 +25,12 @@ logger = logging.getLogger(__name__)
 MAX_DECODE_THREADS = 16
 
 
-def materialise_with_images(ctx: PoolContext, table: Table, shard: str | None, *, tables: Tables) -> Materialised:
-    """As `materialise_table`. A table that reads images takes along those of `ctx.planned` that read the same rows.
+def materialise_with_images(ctx: PoolContext, table: Table, shard: str, *, tables: Tables) -> Materialised:
+    """As `materialise_table`, of a table that reads images: takes along those of `ctx.planned` that read the same rows.
 
     They are written as their own turn would write them, which then finds them up to date; one that fails is left to
     its turn, where its error counts. CPU and wall time are each table's own.
     """
-    if not isinstance(table.compute, OfImages) or shard is None:
-        return materialise_table(ctx, table, shard, tables=tables)
     done = _with_others(ctx, table, shard, tables)
     made_here = bool(ctx.run_id) and done.manifest.run_id == ctx.run_id  # by the pass of another table of this run
     return replace(done, is_reused=done.is_reused and not made_here)

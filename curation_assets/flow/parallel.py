@@ -38,7 +38,7 @@ from curation_assets.core.roles import ROLES
 from curation_assets.core.settings import Settings, environment_read
 from curation_assets.core.stages import STAGES
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.freshness import is_up_to_date
+from curation_assets.flow.freshness import is_up_to_date, materialise_table
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.image_tables import materialise_with_images
 from curation_assets.flow.ray_workers import RayExecutor, TaskLostError
@@ -506,7 +506,9 @@ def _in_worker(
 def _outcome(ctx: PoolContext, table: Table, shard: str | None, tables: Tables) -> Outcome:
     """What was made, or the exception: a value, which `run_table` reports by the shard's name."""
     try:
-        return materialise_with_images(ctx, table, shard, tables=tables)
+        if isinstance(table.compute, OfImages) and shard is not None:
+            return materialise_with_images(ctx, table, shard, tables=tables)
+        return materialise_table(ctx, table, shard, tables=tables)
     except Exception as error:
         return error
 

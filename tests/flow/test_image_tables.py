@@ -349,7 +349,7 @@ def test_shards_of_one_thread_end_when_the_run_is_stopped(
     tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tables = tables_of(ctx := open_pool(tmp_path, source, ()))
-    monkeypatch.setattr(parallel, "materialise_with_images", lambda *args, **keywords: ctx.is_stopped.set())
+    monkeypatch.setattr(parallel, "materialise_table", lambda *args, **keywords: ctx.is_stopped.set())
     shards = [f"photos-{number:06d}" for number in range(3)]
     derived = next(table for table in tables.values() if table.name.startswith("filtered/") and table.grain == "shard")
     assert parallel._group(ctx, derived, shards, tables) == [(shards[0], None)]
