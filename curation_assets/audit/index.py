@@ -18,6 +18,7 @@ import polars as pl
 
 from curation_assets.core.errors import StoreError
 from curation_assets.stores.atomic import replacing
+from curation_assets.stores.documents import save_frame
 from curation_assets.stores.lease import brief_lock
 from curation_assets.stores.manifest import Manifest
 from curation_assets.stores.parquet import UNREADABLE, is_whole, parquet_footer, read_parquet, write_sealed
@@ -125,8 +126,8 @@ def _share(store: ShardStore, tables: pl.DataFrame, inputs: pl.DataFrame) -> Non
     """Put the rows as one object. Where another machine was first its rows stay: who lacks any reads the footers."""
     listed = inputs.group_by("asset", "partition").agg(pl.struct(*_INPUT).alias("inputs"))
     rows = tables.join(listed, on=["asset", "partition"], how="left").sort(_TABLE_ORDER)
-    with contextlib.suppress(StoreError), replacing(store.root / SHARED) as temporary:
-        rows.write_parquet(temporary, compression="zstd")
+    with contextlib.suppress(StoreError):
+        save_frame(store.root / SHARED, rows)
 
 
 def write_index(folder: Path, tables: pl.DataFrame, inputs: pl.DataFrame) -> None:

@@ -14,8 +14,8 @@ from curation_assets.cli.commands import command
 from curation_assets.cli.common import HomeOption, ProfileOption, console, notice, settings_from, show
 from curation_assets.numeric.caption_benchmark import PERSONAL_DATA, sample_caption_benchmark
 from curation_assets.scoring.files import read_captions
-from curation_assets.stores.atomic import check_new, writing_new
-from curation_assets.stores.text_tables import write_text_table
+from curation_assets.stores.atomic import check_new
+from curation_assets.stores.text_tables import save_new_table
 
 if TYPE_CHECKING:
     from curation_assets.annotation.web import LabellingServer
@@ -90,7 +90,7 @@ def sample(
     check_new(out)
     ctx = PoolContext.open(settings_from(home), pool)
     drawn = draw_for_rating(ctx, count=count, cells=cells, seed=seed)
-    _write(drawn, out)
+    save_new_table(out, drawn)
     show(f"{drawn.height} captions written to {out}")
     notice(f"Next: `curate annotate rate {out} --rater NAME`")
 
@@ -124,7 +124,7 @@ def benchmark(
     ruled, random = sample_caption_benchmark(usable, rng, by_rule=by_rule, at_random=at_random)
     drawn_by = ["rule"] * len(ruled) + ["random"] * len(random)
     drawn = pl.DataFrame({"caption": [usable[row] for row in (*ruled, *random)], "drawn_by": drawn_by})
-    _write(drawn[rng.permutation(drawn.height).tolist()], out)
+    save_new_table(out, drawn[rng.permutation(drawn.height).tolist()])
     show(f"{drawn.height} captions written to {out}")
     notice(f"Next: `curate annotate rate {out} --rater NAME`")
 
@@ -138,7 +138,7 @@ def merge(
     """Write the mean rating per caption, as a pool's option `labels`."""
     read = read_ratings(ratings)
     merged, left_out = merge_ratings(read, min_raters)
-    _write(merged, out)
+    save_new_table(out, merged)
     show(f"{merged.height} captions written to {out}, {left_out} left out (fewer than {min_raters} ratings)")
     if read.corrected:
         notice(f"{read.corrected} ratings were corrected by a later one")
@@ -175,8 +175,7 @@ def candidates(
         address: load_engine("captioner", chosen.with_roles(captioner=address)) for address in addresses
     }
     table = gather_candidates(source, captioners, beside=out.parent, count=count, rewrites=rewrites, limit=limit)
-    with writing_new(out) as temporary:
-        write_text_table(table, temporary, suffix=".tsv")
+    save_new_table(out, table, suffix=".tsv")
     per_image = table.height / max(1, table["image"].n_unique())
     show(f"{table.height:,} captions of {table['image'].n_unique():,} images ({per_image:.1f} each) written to {out}")
     notice(f"Next: `curate annotate rank {out} --rater NAME`")
@@ -251,13 +250,3 @@ def _captions_by_image(source: Path) -> list[tuple[str, list[str]]]:
         (str(image), group["caption"].unique(maintain_order=True).to_list())
         for (image,), group in table.group_by("image", maintain_order=True)
     ]
-
-
-def _write(table: pl.DataFrame, out: Path) -> None:
-    if out.suffix not in (".tsv", ".csv", ".parquet"):
-        raise ValueError(f"output must end in .tsv, .csv or .parquet, got {out.name!r}")
-    with writing_new(out) as temporary:
-        if out.suffix == ".parquet":
-            table.write_parquet(temporary)
-        else:
-            write_text_table(table, temporary, suffix=out.suffix)

@@ -11,7 +11,8 @@ from curation_assets.cli.common import HomeOption, JsonOption, PoolOption, setti
 from curation_assets.cli.diff import the_pool
 from curation_assets.core.stages import STAGES
 from curation_assets.flow.context import PoolContext
-from curation_assets.stores.atomic import check_new, writing_new
+from curation_assets.stores.atomic import check_new
+from curation_assets.stores.documents import save_text
 
 
 @command("show lineage", "Why, and what if")
@@ -37,9 +38,8 @@ def lineage(
     ctx = PoolContext.open(settings, the_pool(settings, pool))
     recorded = recorded_lineage(ctx, subset if "/" in subset else f"filtered/{subset}")
     if graph is not None:
-        with writing_new(graph) as temporary:
-            drawn = lineage_svg(recorded, {stage: position for position, stage in enumerate(STAGES)})
-            temporary.write_text(drawn, encoding="utf-8")
+        drawn = lineage_svg(recorded, {stage: position for position, stage in enumerate(STAGES)})
+        save_text(graph, drawn, is_new=True)
     sent = None
     if openlineage is not None:
         events = lineage_events(ctx, recorded)

@@ -8,7 +8,7 @@ import typer
 from curation_assets.cli.commands import command
 from curation_assets.cli.common import HomeOption, notice, settings_from, show
 from curation_assets.core.errors import ExpectedError
-from curation_assets.stores.atomic import check_new, writing_new
+from curation_assets.stores.documents import save_text
 
 SKILL = Path(__file__).parents[1] / "operations" / "agents" / "SKILL.md"
 
@@ -33,9 +33,7 @@ def mcp(
             for line in text.rstrip().split("\n"):
                 show(line)
             return
-        check_new(out)
-        with writing_new(out) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+        save_text(out, text, is_new=True)
         show(f"Written {out}")
         return
     try:

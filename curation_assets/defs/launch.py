@@ -3,7 +3,6 @@
 import filecmp
 import itertools
 import shlex
-import shutil
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -33,7 +32,7 @@ from curation_assets.operations.failure_hook import FailureHook
 from curation_assets.operations.removed_shards import missing_shards
 from curation_assets.operations.shard_ranges import shards_in
 from curation_assets.sources.declaration import Pool, remember_declared
-from curation_assets.stores.atomic import make_folder, replacing
+from curation_assets.stores.documents import save_text
 from curation_assets.stores.lease import brief_lock, pool_lease
 from curation_assets.stores.shard_store import WHOLE
 
@@ -61,11 +60,9 @@ class RunFailedError(ValueError):
 def prepare_instance(settings: Settings) -> dg.DagsterInstance:
     """The instance under `settings.dagster_home`, made on first use from infra/dagster.yaml."""
     home = settings.dagster_home
-    make_folder(home)
     config = home / "dagster.yaml"
     if not config.exists():
-        with replacing(config) as temporary:  # half of it would be another configuration, for ever
-            shutil.copyfile(resource_path("infra/dagster.yaml"), temporary)
+        save_text(config, resource_path("infra/dagster.yaml").read_text(encoding="utf-8"))
     set_dagster_home(home)
     write_events_in_batches()
     with brief_lock(home / ".preparing"):  # two processes that make a database at once stamp its version twice

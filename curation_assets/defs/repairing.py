@@ -8,9 +8,8 @@ from curation_assets.defs.publishing import run_and_publish
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
 from curation_assets.operations.verify import PENDING, unfinished_repair, verify_pool
-from curation_assets.stores.atomic import remove_path
 from curation_assets.stores.damage import Damage
-from curation_assets.stores.documents import save_document
+from curation_assets.stores.documents import remove_document, save_document
 from curation_assets.stores.lease import alone_with_tables, pool_lease
 
 
@@ -40,5 +39,5 @@ def repair_pool(
             on_notice(f"Pool {pool}: making {', '.join(remade)} again")
             run_and_publish(settings, pool, progress=progress, tables=remade, on_notice=on_notice)
         left = verify_pool(ctx, declared, progress).damages
-        remove_path(work / PENDING)
+        remove_document(work / PENDING)
         return left

@@ -25,11 +25,9 @@ from curation_assets.flow.table_checks import folder_checks, table_checks
 from curation_assets.flow.taken_down import rewrite_fit, take_down_rows
 from curation_assets.numeric.identity import UID_DTYPE
 from curation_assets.selection.rows import UID, uid_columns
-from curation_assets.stores.atomic import remove_all_stale, remove_path
 from curation_assets.stores.damage import Check
 from curation_assets.stores.denylist import TAKEDOWN
 from curation_assets.stores.parquet import UNREADABLE, scan_parquet
-from curation_assets.stores.pool_queries import SPILLED
 from curation_assets.stores.shard_store import BLOCKED, CorruptTableError, ShardStore
 
 _REMEMBERING = (DUPLICATES, CANARY)
@@ -65,12 +63,7 @@ class StoredTables(Holder):
             holds = takedown.needles.matches_in if store.partitions(name) else partial(_holds_any, takedown)
             if is_without or any(map(holds, files)):
                 store.remove(name)
-        remove_all_stale(store.root)
-        for left in store.root.glob(f".{SPILLED}*"):  # of a query that was killed
-            remove_path(left)
-        for folder in list(store.root.glob("*/.*.unfinished")):  # what long computations saved on their way
-            for part in [folder / "pool", *(folder / shard for shard in takedown.shards)]:
-                remove_path(part)
+        store.remove_unfinished(takedown.shards)
 
     def of_shard(self, ctx: PoolContext, shard: str) -> Iterator[Path]:
         patterns = (f"*/*/shard={shard}", f"{BLOCKED}/*/*/{shard}.json", f"*/.*.unfinished/{shard}")
@@ -157,11 +150,7 @@ def drop_previous_versions(ctx: PoolContext, tables: Tables) -> None:
         for name in frozen_holding(ctx, tables, emptied["sample_id"]):
             ctx.store.remove(name)
     for name in touched_tables(tables):
-        link = ctx.store.asset_path(name)
-        if link.is_symlink():
-            for version in link.parent.glob(f".{link.name}.version-*"):
-                if version != link.resolve().parent:
-                    remove_path(version)
+        ctx.store.remove_previous(name)
 
 
 def orphans(ctx: PoolContext, tables: Tables) -> dict[str, list[Path]]:

@@ -13,7 +13,6 @@ from curation_assets.core.seal import is_sealed, seal_now
 from curation_assets.core.stages import STAGES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Tables
-from curation_assets.stores.atomic import remove_path
 from curation_assets.stores.catalog import stored_tables
 from curation_assets.stores.content_hash import frame_sha256
 from curation_assets.stores.damage import NO_FILE, Check, Damage, first_line
@@ -124,7 +123,7 @@ def _version_damages(ctx: PoolContext, tables: Tables, version: Path) -> Iterato
         advice, remade, repair = _remake_advice(asset, tables), [asset], partial(ctx.store.remove, asset)
     else:
         advice, remade = "an earlier version, kept for who reads it: `curate verify --repair` removes it", []
-        repair = partial(remove_path, version)
+        repair = partial(ctx.store.remove_previous, asset)
     path = version / MANIFEST_FILE
     damage = Damage(path, "manifest", "a manifest that holds its own sha256", "", advice, tuple(remade), repair)
     try:

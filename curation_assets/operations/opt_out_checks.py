@@ -22,9 +22,8 @@ from curation_assets.sources.download.fetch_shard import MAX_MESSAGE
 from curation_assets.sources.download.image_fetch import ImageFetcher
 from curation_assets.sources.download.reasons import reason_of
 from curation_assets.sources.shards import ROBOTS_FOLDER
-from curation_assets.stores.atomic import remove_path
 from curation_assets.stores.denylist import Denylist
-from curation_assets.stores.documents import save_text
+from curation_assets.stores.documents import remove_document, save_text
 from curation_assets.stores.manifest import utc_now
 
 PROPOSED = "opt_outs.jsonl"
@@ -107,7 +106,7 @@ def _write(ctx: PoolContext, proposed: Sequence[OptOut]) -> None:
     if proposed:
         save_text(path, "".join(sealed_line(asdict(item)) + "\n" for item in proposed))
     else:
-        remove_path(path)
+        remove_document(path)
 
 
 def _next_rows(ctx: PoolContext, limit: int, *, without: Sequence[str]) -> pl.DataFrame:

@@ -21,10 +21,9 @@ from curation_assets.scoring.batches import BrokenEngineError
 from curation_assets.scoring.upstream import UPSTREAM
 from curation_assets.sources.download.download import request_retry
 from curation_assets.sources.shards import DOWNLOADS_FOLDER
-from curation_assets.stores.atomic import remove_path
 from curation_assets.stores.content_hash import frame_sha256
 from curation_assets.stores.costs import attempt
-from curation_assets.stores.documents import read_document, save_document
+from curation_assets.stores.documents import read_document, remove_document, save_document
 from curation_assets.stores.shard_store import ShardStore
 
 PENDING = "retry.json"  # in the pool's folder, from before the first change until the last: what a killed retry was at
@@ -123,7 +122,7 @@ def begin_retry(ctx: PoolContext, failed: Iterable[FailedRows]) -> None:
 
 def end_retry(ctx: PoolContext) -> None:
     """Forget what was retried: all of it is done."""
-    remove_path(ctx.store.root / PENDING)
+    remove_document(ctx.store.root / PENDING)
 
 
 def _registered(ctx: PoolContext, shard: str) -> str | None:
@@ -182,7 +181,7 @@ def recompute_rows(
         except BrokenEngineError as error:
             on_notice(f"{table.name} of {shard}: {error}; its {len(part.positions)} rows keep their reasons")
         finally:
-            remove_path(ctx.store.unfinished_path(table.name, shard))
+            ctx.store.discard_unfinished(table.name, shard)
 
 
 def _with_rows(before: pl.DataFrame, chosen: pl.Series, rows: pl.DataFrame) -> pl.DataFrame:

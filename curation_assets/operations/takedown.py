@@ -24,7 +24,7 @@ from curation_assets.flow.holder import SAMPLE_SCHEMA, Holder, Takedown, all_hol
 from curation_assets.flow.holders import drop_previous_versions, frozen_holding, made_of_all_rows, stored_names
 from curation_assets.flow.table import Tables
 from curation_assets.operations.other_rows import same_images, shared_with_others
-from curation_assets.stores.atomic import PRIVATE, fetch_folder, remove_all_stale, remove_path
+from curation_assets.stores.atomic import PRIVATE, fetch_folder, remove_all_stale
 from curation_assets.stores.catalog import rebuild_catalog
 from curation_assets.stores.denylist import (
     FOLDER,
@@ -34,7 +34,7 @@ from curation_assets.stores.denylist import (
     entries_without_rows,
     note_found,
 )
-from curation_assets.stores.documents import read_document, save_document, save_text
+from curation_assets.stores.documents import read_document, remove_document, save_document, save_text
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.manifest import utc_now
 from curation_assets.stores.object_versions import purge_versions
@@ -186,7 +186,7 @@ def finish_takedown(
         takedown.is_purged = False
         _write_pending(home, takedown)
     else:
-        remove_path(pending_path(home, takedown.pool))
+        remove_document(pending_path(home, takedown.pool))
         forget_pending(ctx)
     return certificate, path
 

@@ -18,10 +18,10 @@ from curation_assets.numeric.identity import unit_interval_of
 from curation_assets.numeric.projection import project
 from curation_assets.outputs.thumbnails import jpeg_thumbnail
 from curation_assets.selection.rows import ROW_KEY
-from curation_assets.stores.atomic import replacing
 from curation_assets.stores.catalog import stored_tables
 from curation_assets.stores.denied import denied_rows
 from curation_assets.stores.denylist import Denylist
+from curation_assets.stores.documents import save_frame
 from curation_assets.stores.images import ImageRejected
 from curation_assets.stores.parquet import parquet_footer
 from curation_assets.stores.web_addresses import hosts_of
@@ -77,10 +77,8 @@ def prepare(ctx: PoolContext, *, limit: int = DEFAULT_LIMIT) -> Exploration:
         frame = _joined(ctx, frame, f"filtered/{name}", columns)
     frame, placed_by = _placed(ctx, frame)
     facts: dict[str, Any] = {"rows": frame.height, "judged": judged, "placed_by": placed_by, "without_picture": reasons}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as temporary:
-        footer = json.dumps({"made_of": made_of, "facts": facts})
-        frame.drop("source_row").write_parquet(temporary, compression="zstd", metadata={MADE_OF: footer})
+    footer = json.dumps({"made_of": made_of, "facts": facts})
+    save_frame(path, frame.drop("source_row"), metadata={MADE_OF: footer})
     return Exploration(path, **facts, is_reused=False)
 
 

@@ -164,9 +164,14 @@ def _publish(draft: Path, folder: Path) -> None:
         if not (folder / SPLIT_FILE).is_file():
             raise
         remove_path(draft)  # another process made the same split first
-    for old in folder.parent.glob("split-*"):
-        if old != folder:
-            remove_path(old)
+    remove_splits(folder.parent, but=folder)
+
+
+def remove_splits(home: Path, *, but: Path | None = None) -> None:
+    """Delete what sources were cut into, which the next run cuts again; `but` stays."""
+    for split in home.glob("split-*"):
+        if split != but:
+            remove_path(split)
 
 
 def _write_parts(draft: Path, pool: str, rows: Rows, shard_size: int, denylist: Denylist | None) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from curation_assets.core.json_files import read_json
 from curation_assets.core.seal import sealed_json
-from curation_assets.stores.atomic import replacing, writing_new
+from curation_assets.stores.atomic import remove_path, replacing, writing_new
 
 if TYPE_CHECKING:
     import polars as pl
@@ -19,9 +19,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def save_text(path: Path, text: str, *, mode: int | None = None) -> None:
-    """`text` as UTF-8. `mode`: permissions, set before the file has any content. Raises DiskError."""
-    with replacing(path) as temporary:
+def save_text(path: Path, text: str, *, mode: int | None = None, is_new: bool = False) -> None:
+    """`text` as UTF-8. `mode`: permissions, set before the file has any content. `is_new`: at a path that a user gave,
+    and nothing is overwritten. Raises DiskError, ValueError as `writing_new`.
+    """
+    with writing_new(path) if is_new else replacing(path) as temporary:
         if mode is not None:
             temporary.touch(mode)
             temporary.chmod(mode)
@@ -41,17 +43,24 @@ def read_document(path: Path, build: Callable[[Any], T], *, advice: str) -> T | 
     return read_json(path, build, advice=advice) if path.is_file() else None
 
 
+def remove_document(path: Path) -> None:
+    """Delete a document, if it exists; it stays away after a power cut."""
+    remove_path(path)
+
+
 def save_json(path: Path, content: Mapping[str, Any] | list[Any]) -> None:
     """A JSON file that other programs read. Raises DiskError."""
     save_text(path, json.dumps(content, indent=1, ensure_ascii=False))
 
 
-def save_frame(path: Path, frame: "pl.DataFrame", *, is_new: bool = False) -> None:
-    """A Parquet file that is no table of the store; `is_new`: at a path that a user gave, and nothing is overwritten.
+def save_frame(
+    path: Path, frame: "pl.DataFrame", *, metadata: dict[str, str] | None = None, is_new: bool = False
+) -> None:
+    """A Parquet file that is no table of the store. `metadata`: of its footer; `is_new`: as of `save_text`.
     Raises DiskError, ValueError as `writing_new`.
     """
     with writing_new(path) if is_new else replacing(path) as temporary:
-        frame.write_parquet(temporary)
+        frame.write_parquet(temporary, metadata=metadata)
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Any], metadata: dict[str, str] | None = None) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from curation_assets.core.settings import resource_path
 from curation_assets.stores.atomic import remove_path, remove_stale
 from curation_assets.stores.catalog import add_views, can_be_interrupted
-from curation_assets.stores.shard_store import ShardStore
+from curation_assets.stores.shard_store import SPILLED, ShardStore
 from curation_assets.stores.temporary import temporary_path
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 MEMORY_BYTES = 3 << 28  # that DuckDB may take, or half of the machine's where that is less; the rest it writes to disk
 THREADS = 2
-SPILLED = "spilled"  # folder of a pool for what does not fit, removed when the query ends
 SQL_FOLDER = "dbt_like_sql/pool"
 
 

@@ -38,6 +38,7 @@ from curation_assets.core.stages import check_reads_forward, stage_position
 from curation_assets.stores.arrow_buffers import repeats_text
 from curation_assets.stores.atomic import (
     move_into_place,
+    remove_all_stale,
     remove_path,
     replacing,
 )
@@ -57,6 +58,7 @@ BLOCKED = "blocked"  # folder of the failed blocking checks
 SWAP_LOCK = ".versions.lock"  # held while a table or a folder asset changes its version
 KEPT_MANIFESTS = 65_536  # in memory, 1.2 kB each; reading one anew takes some 60 µs
 CHECK_THREADS = 2  # that hash files side by side
+SPILLED = "spilled"  # folder of a pool for what does not fit into memory, removed when the query ends
 WHOLE = "pool"  # in place of a shard, of a whole-pool table
 _NAME = re.compile(r"[a-z0-9_]+")
 _VERSION = re.compile(r"\.[a-z0-9_]+\.version-[0-9a-f]{12}")
@@ -209,6 +211,17 @@ class ShardStore:
         """Folder for what a long computation of a table saves on its way; removed when the table is written."""
         folder = self.asset_path(asset)
         return folder.with_name(f".{folder.name}.unfinished") / (partition or WHOLE)
+
+    def discard_unfinished(self, asset: str, partition: str | None = None) -> None:
+        """Delete what a computation saved on its way: it is done."""
+        remove_path(self.unfinished_path(asset, partition))
+
+    def scratch(self, asset: str) -> Path:
+        """An empty `unfinished_path` of a whole-pool table."""
+        folder = self.unfinished_path(asset)
+        remove_path(folder)
+        folder.mkdir(parents=True)
+        return folder
 
     def stamp(self, asset: str, partition: str | None = None) -> int | None:
         """A number that changes when a table or folder asset is replaced; None where it is not there.
@@ -400,6 +413,24 @@ class ShardStore:
         remove_path(folder)  # first: a version that no link names goes with the next one, a link to nothing is damage
         for version in folder.parent.glob(f".{folder.name}.version-*"):
             remove_path(version)
+
+    def remove_unfinished(self, partitions: Sequence[str]) -> None:
+        """Delete what long computations of whole-pool tables and of these shards saved on their way, what queries put
+        on the disk, and what dead writers left."""
+        remove_all_stale(self.root)
+        for left in self.root.glob(f".{SPILLED}*"):
+            remove_path(left)
+        for folder in list(self.root.glob("*/.*.unfinished")):
+            for part in (WHOLE, *partitions):
+                remove_path(folder / part)
+
+    def remove_previous(self, asset: str) -> None:
+        """Delete the versions of a folder asset but the one in force."""
+        link = self.asset_path(asset)
+        current = link.resolve().parent if link.is_symlink() else None
+        for version in link.parent.glob(f".{link.name}.version-*"):
+            if version != current:
+                remove_path(version)
 
     # -- writing --------------------------------------------------------------------------------------------------
 
@@ -618,7 +649,7 @@ class ShardStore:
         known = None if is_frozen else versions
         manifest = self._fresh_manifest(before, code_version, known, models, config)
         if manifest is not None:
-            remove_path(self.unfinished_path(asset, partition))  # of a run that was killed once the table was written
+            self.discard_unfinished(asset, partition)  # of a run that was killed once the table was written
             if self.objects is not None and self.objects.is_torn(path := self._table_path(asset, partition)):
                 save_text(path.with_name(MANIFEST_FILE), manifest.to_json())
             return Materialised(manifest, is_reused=True)
@@ -641,7 +672,7 @@ class ShardStore:
                 check=lambda: self._check_still(before, asset, partition),
             )
             record["content_sha256"] = manifest.content_sha256
-        remove_path(self.unfinished_path(asset, partition))
+        self.discard_unfinished(asset, partition)
         return Materialised(manifest, is_reused=False)
 
     def materialise_folder(
@@ -667,7 +698,7 @@ class ShardStore:
         known = None if is_frozen else versions
         manifest = self._fresh_manifest(before, code_version, known, models, config)
         if manifest is not None:
-            remove_path(self.unfinished_path(asset))
+            self.discard_unfinished(asset)
             return Materialised(manifest, is_reused=True)
         if link.is_dir() and not link.is_symlink():
             raise StoreError(f"{asset} is a table ({link} is a folder of ours); give the model folder another name")
@@ -709,7 +740,7 @@ class ShardStore:
                     if written is None:
                         raise
                     manifest = written
-        remove_path(self.unfinished_path(asset))
+        self.discard_unfinished(asset)
         return Materialised(manifest, is_reused=False)
 
     @staticmethod

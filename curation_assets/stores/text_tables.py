@@ -13,6 +13,7 @@ from typing import IO
 import polars as pl
 
 from curation_assets.numeric.caption_benchmark import WORD_COLUMNS
+from curation_assets.stores.atomic import writing_new
 from curation_assets.stores.damaged_tables import ROW_REASON, sound_parts
 from curation_assets.stores.text_format import MAX_LINE, lines_of, table_suffix
 
@@ -109,6 +110,22 @@ def write_text_table(
         written.write_csv(path, separator="\t", quote_style="never", include_header=has_header)
     else:
         written.write_csv(path, include_header=has_header)
+
+
+def save_new_table(path: Path, table: pl.DataFrame, suffix: str | None = None) -> None:
+    """A .csv, .tsv or .parquet at a path that a user gave, where nothing is overwritten.
+
+    `suffix`: write it as if `path` ended so. Raises ValueError for another suffix, and as `write_text_table` and
+    `writing_new`.
+    """
+    suffix = suffix or path.suffix
+    if suffix not in (*TEXT_SUFFIXES, ".parquet"):
+        raise ValueError(f"output must end in .tsv, .csv or .parquet, got {path.name!r}")
+    with writing_new(path) as temporary:
+        if suffix == ".parquet":
+            table.write_parquet(temporary)
+        else:
+            write_text_table(table, temporary, suffix=suffix)
 
 
 def write_text_parts(parts: Iterable[pl.DataFrame], path: Path, suffix: str, *, raw: bool = False) -> int:

@@ -7,6 +7,7 @@ the user gives. What comes out is the folder that the hub profile's setting `bri
 
 import hashlib
 import json
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from curation_assets.core.settings import Profile
 from curation_assets.engines.addresses import local_folder, resolve_address
 from curation_assets.engines.identities import digest_files, folder_files
 from curation_assets.numeric.schedule import warm_up_then_cosine
-from curation_assets.stores.atomic import check_new, remove_path
+from curation_assets.stores.atomic import check_new
 from curation_assets.stores.documents import save_tensors, save_text
 
 IGNORED = -100  # label of a position without loss
@@ -143,7 +144,7 @@ def train_bridge(
         weights_sha256=weights,
     )
     save_text(out_dir / "card.json", json.dumps(asdict(card), indent=2, sort_keys=True) + "\n")
-    remove_path(out_dir / "progress")
+    shutil.rmtree(out_dir / "progress", ignore_errors=True)
     return card
 
 

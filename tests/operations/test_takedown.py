@@ -55,11 +55,10 @@ from curation_assets.stages.raw.takedown_sources import SourceChangedError
 from curation_assets.stores.catalog import stored_tables
 from curation_assets.stores.denylist import Denylist, _hash, add_to_denylist, normalised
 from curation_assets.stores.images import decode_image, tar_index
-from curation_assets.stores.pool_queries import SPILLED
 from curation_assets.stores.releases import list_releases
 from curation_assets.stores.saved_rows import SavedRows
 from curation_assets.stores.scrubbing import GONE
-from curation_assets.stores.shard_store import ShardStore
+from curation_assets.stores.shard_store import SPILLED, ShardStore
 from curation_assets.stores.tar_writing import rewrite_tar
 from curation_assets.world.server import WorldServer, encode, planted, world_url, write_world_urls
 from tests.conftest import FinishedPool

@@ -22,8 +22,8 @@ from curation_assets.evaluation.comparison import (
 from curation_assets.evaluation.stored_metrics import read_metrics
 from curation_assets.evaluation.trainers import all_trainers
 from curation_assets.flow.context import PoolContext
-from curation_assets.stores.atomic import check_new, writing_new
-from curation_assets.stores.text_tables import write_text_table
+from curation_assets.stores.atomic import check_new
+from curation_assets.stores.text_tables import save_new_table
 
 OWN_SIZE = "own"
 
@@ -71,8 +71,7 @@ def compare(
     comparison = compare_training_sets(rows, holm_adjusted=holm)
     scores = score_training_sets(comparison)
     if out is not None:
-        with writing_new(out) as temporary:
-            write_text_table(comparison, temporary, suffix=".csv")
+        save_new_table(out, comparison)
         notice(f"{comparison.height} rows in {out}")
     if as_json:
         show_json(

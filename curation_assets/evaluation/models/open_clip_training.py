@@ -10,6 +10,7 @@ import json
 import math
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,7 +24,6 @@ from typing import Any
 from curation_assets.core.errors import ExpectedError
 from curation_assets.core.settings import PACKAGE_ROOT
 from curation_assets.evaluation.models import open_clip_main
-from curation_assets.stores.atomic import remove_path
 from curation_assets.stores.documents import save_json, save_text
 from curation_assets.stores.image_formats import TRAINING_EXTENSIONS
 from curation_assets.stores.images import ImageRejected, decode_image, tar_index
@@ -243,7 +243,7 @@ def train_clip(
     _follow(command, out, progress or (lambda samples: None))
     card = {**plan, "last_loss": last_loss(_log(out))}
     save_text(out / "card.json", json.dumps(card, indent=1, sort_keys=True) + "\n")
-    remove_path(_work(out) / open_clip_main.RUN / "checkpoints")
+    shutil.rmtree(_work(out) / open_clip_main.RUN / "checkpoints", ignore_errors=True)
     return out
 
 

@@ -253,6 +253,11 @@ def download_shard(
     return _outcome(rows, final, name)
 
 
+def remove_download(folder: Path) -> None:
+    """Delete a downloaded shard: the next run fetches it again."""
+    remove_path(folder)
+
+
 def request_retry(out_dir: Path, shard_key: str, sample_ids: Collection[str]) -> None:
     """Ask the next `download_shard` of a shard to fetch these rows again, those of them that failed."""
     save_document(_retry_file(out_dir, shard_key), sorted(sample_ids))

@@ -23,7 +23,6 @@ from curation_assets.numeric.identity import u64_of_hex, unit_interval_of
 from curation_assets.numeric.near_duplicates import bands_of, choose_representatives, cosine_pairs
 from curation_assets.scoring.derived import vectors_of
 from curation_assets.scoring.upstream import upstream_reason
-from curation_assets.stores.atomic import remove_path
 from curation_assets.stores.columns import uid_texts
 from curation_assets.stores.parquet import read_parquet, scan_parquet
 from curation_assets.stores.pool_queries import bounded
@@ -78,9 +77,7 @@ def _config(settings: DuplicateSettings) -> dict[str, Any]:
 
 
 def _duplicates(ctx: PoolContext, settings: DuplicateSettings) -> pl.LazyFrame:
-    scratch = ctx.store.unfinished_path(NEAR_DUPLICATES)
-    remove_path(scratch)
-    scratch.mkdir(parents=True)
+    scratch = ctx.store.scratch(NEAR_DUPLICATES)
     paths: list[Path] = []
     for part in find_duplicates(_read_shards(ctx, settings), settings, scratch, ctx.progress):
         paths.append(scratch / f"duplicates-{len(paths):06d}.parquet")

@@ -16,7 +16,6 @@ from curation_assets.flow.options import FlowOptions
 from curation_assets.flow.sql import Rows, SqlModel, broken_tests, run_model, run_on_disk, with_defaults
 from curation_assets.flow.table import Fit, Shown, Table, Together
 from curation_assets.selection.fitted import load_recipes
-from curation_assets.stores.atomic import remove_path
 from curation_assets.stores.catalog import open_pool
 from curation_assets.stores.columns import by_shard
 from curation_assets.stores.pool_queries import open_whole_pool
@@ -97,9 +96,7 @@ def _model_table(model: SqlModel) -> Table:
         return checked(run(ctx, [shard]))
 
     def compute_pool(ctx: PoolContext, shard: str | None) -> pl.LazyFrame:
-        scratch = ctx.store.unfinished_path(table_of(model.key))  # goes when the table is written
-        remove_path(scratch)
-        scratch.mkdir(parents=True)
+        scratch = ctx.store.scratch(table_of(model.key))  # goes when the table is written
         with open_whole_pool(ctx.store, inputs) as connection:
             return checked(run_on_disk(model, connection, scratch, recipe_parameters(ctx, model)))
 

@@ -15,6 +15,7 @@ from curation_assets.numeric.identity import sample_id_from
 from curation_assets.sources.download.download import take_down_downloads
 from curation_assets.sources.kinds.webdataset import takedown_marker
 from curation_assets.sources.shards import DOWNLOADS_FOLDER, requested_rows
+from curation_assets.sources.split import remove_splits
 from curation_assets.stages.raw.source_checks import download_checks, source_checks
 from curation_assets.stages.raw.takedown_sources import (
     SourceChangedError,
@@ -24,7 +25,6 @@ from curation_assets.stages.raw.takedown_sources import (
     registered_sources,
     samples_in_sources,
 )
-from curation_assets.stores.atomic import remove_path
 from curation_assets.stores.damage import Check
 from curation_assets.stores.denylist import COLUMNS, FOLDER, TAKEDOWN, Denylist
 from curation_assets.stores.documents import save_text
@@ -74,8 +74,7 @@ class Sources(Holder):
         for shard in takedown.shards if pool.source_kind.has_own_tars else ():
             _purge_tar(ctx, shard, takedown)
         takedown.remaining_sources += pool.source_kind.remove_samples(pool, ctx.settings, takedown.sample_ids)
-        for split in (ctx.store.root / "source").glob("split-*"):
-            remove_path(split)  # made again, without them
+        remove_splits(ctx.store.root / "source")  # made again, without them
 
     def of_shard(self, ctx: PoolContext, shard: str) -> Iterator[Path]:
         return (ctx.store.root / "source").glob(f"{shard}.*")

@@ -13,12 +13,11 @@ from curation_assets.core.table_names import DOWNLOADS, REGISTERED_SHARDS
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Table, Tables
 from curation_assets.numeric.identity import sample_id_from
-from curation_assets.sources.download.download import RECEIPT_FILE
+from curation_assets.sources.download.download import RECEIPT_FILE, remove_download
 from curation_assets.sources.kinds.webdataset import source_files, takedown_marker
 from curation_assets.sources.shards import DOWNLOADS_FOLDER
-from curation_assets.sources.split import SPLIT_FILE
+from curation_assets.sources.split import SPLIT_FILE, remove_splits
 from curation_assets.stages.raw.takedown_sources import registered_config_hash
-from curation_assets.stores.atomic import remove_path
 from curation_assets.stores.damage import NO_FILE, Check, Damage, first_line
 from curation_assets.stores.documents import save_document
 from curation_assets.stores.file_hash import sha256_now
@@ -119,7 +118,7 @@ def _split_damages(split: Path) -> Iterator[Damage]:
     advice = "curate verify --repair removes the folder; the source is cut again"
     damage = Damage(
         split / SPLIT_FILE, "part of a source", "a file that holds its own sha256", "damaged or absent", advice, (),
-        partial(remove_path, split),
+        partial(remove_splits, split.parent),
     )  # fmt: skip
     content = read_sealed_json(split / SPLIT_FILE)
     if content is None:
@@ -143,7 +142,7 @@ def _download_damages(ctx: PoolContext, folder: Path) -> Iterator[Damage]:
 
     def fetch_again() -> None:
         ctx.store.remove(DOWNLOADS, folder.name)
-        remove_path(folder)
+        remove_download(folder)
 
     path, fetched = folder / RECEIPT_FILE, "curate verify --repair fetches the shard again"
     damage = Damage(path, "download", "a receipt", "", fetched, (DOWNLOADS,), fetch_again)
