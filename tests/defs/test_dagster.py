@@ -21,7 +21,7 @@ from curation_assets.definitions import build_definitions
 from curation_assets.defs.automation import shard_sensor
 from curation_assets.defs.failures import COMMAND
 from curation_assets.defs.launch import RunFailedError, command_line, prepare_instance, run_pool
-from curation_assets.flow import context, image_tables
+from curation_assets.flow import context, parallel
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import materialise_table
 from curation_assets.flow.table import Table
@@ -216,7 +216,7 @@ def test_one_bad_shard_fails_by_name_and_harms_no_neighbour(
             raise OSError("disk on fire")
         return materialise_table(ctx, table, shard, **facts)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(image_tables, "materialise_table", sometimes)
+    monkeypatch.setattr(parallel, "materialise_table", sometimes)
     with pytest.raises(
         RunFailedError, match=r"^raw/registered_shards of shard tiny-000001: disk on fire\nNothing that"
     ):
@@ -336,13 +336,13 @@ def test_a_failed_run_is_told_in_sentences_and_a_bug_with_its_traceback(
         return materialise
 
     call = ["run", "tiny", "--home", str(settings.home), "--table", "raw/registered_shards"]
-    monkeypatch.setattr(image_tables, "materialise_table", failing(CorruptTableError("it cannot be trusted")))
+    monkeypatch.setattr(parallel, "materialise_table", failing(CorruptTableError("it cannot be trusted")))
     output = curate(*call)
     assert output.exit_code == 1
     assert isinstance(output.exception, SystemExit)
     assert "error raw/registered_shards of shard tiny-000000: it cannot be trusted" in output.stderr
     assert "Traceback" not in output.stderr
-    monkeypatch.setattr(image_tables, "materialise_table", failing(ZeroDivisionError("a bug")))
+    monkeypatch.setattr(parallel, "materialise_table", failing(ZeroDivisionError("a bug")))
     output = curate(*call)
     assert output.exit_code == 70
     assert "unexpected" in output.stderr
@@ -360,7 +360,7 @@ def test_shards_apart_run_without_those_between_and_harm_each_other_no_more(
             raise OSError("disk on fire")
         return materialise_table(ctx, table, shard, **facts)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(image_tables, "materialise_table", sometimes)
+    monkeypatch.setattr(parallel, "materialise_table", sometimes)
     with pytest.raises(RunFailedError, match=r"^raw/downloads of shard photos-000000: disk on fire"):
         run_pool(settings, "photos", tables=["raw/downloads"], shards=["photos-000000", "photos-000002"])
     assert PoolContext.open(settings, "photos").store.partitions("raw/downloads") == ["photos-000002"]

@@ -280,6 +280,7 @@ def values_of(annotation: Any, metadata: Any = ()) -> st.SearchStrategy[Any]:
         if cls is PoolOptions:
             own["owners"] = st.lists(st.sampled_from(["team:vision", "a.b@photos.example"]), max_size=3)
             own["asset_key_prefix"] = st.lists(st.sampled_from(["team", "v_2"]), max_size=3)
+            own["downstream_sizes"] = st.lists(st.integers(1, 1000).map(lambda one: one / 1000), max_size=3)
             own["takedown_feed"] = st.sampled_from([None, "https://photos.example/takedowns.jsonl"])
         some = st.fixed_dictionaries({}, optional=own)
         if cls is DuplicateSettings:  # `prefer` ranks with keep: best alone
