@@ -122,10 +122,27 @@ def add(
     settings = settings_from(home)
     if profile is not None:
         profile = named_profile(profile)
-    given = {"caption": caption_column, "url": url_column, "uid": id_column, "image": image_column}
-    given |= {"source": source_column, "licence": licence_column, "licence_url": licence_url_column}
-    given |= {"creator": creator_column, "source_url": source_url_column, "language": language_column}
-    columns = {ours: None if theirs == "none" else theirs for ours, theirs in given.items() if theirs is not None}
+    column_options = {
+        "caption": caption_column,
+        "url": url_column,
+        "uid": id_column,
+        "image": image_column,
+        "source": source_column,
+        "licence": licence_column,
+        "licence_url": licence_url_column,
+        "creator": creator_column,
+        "source_url": source_url_column,
+        "language": language_column,
+    }
+    named = {ours: theirs for ours, theirs in column_options.items() if theirs is not None}
+    columns = {ours: None if theirs == "none" else theirs for ours, theirs in named.items()}
+    declared: dict[str, Any] = {}
+    if signal:
+        values = _pairs(signal, "--signal takes METHOD=COLUMN, each method")
+        declared["options"] = {"given_signals": {get_method(method).name: column for method, column in values.items()}}
+    if shard_size is not None:
+        declared["shard_size"] = shard_size
+    path_of_pool = settings.pools_root / f"{name}.yaml"
     is_new = name not in list_pools(settings)
     pool = add_pool(
         settings,
@@ -138,18 +155,16 @@ def add(
         quoting=quoting,
         allow_hosts=tuple(allow_host or ()),
         profile=profile,
-        **({"options": {"given_signals": _signals(signal)}} if signal else {}),
-        **({} if shard_size is None else {"shard_size": shard_size}),
+        **declared,
     )
     try:
         shards = discover_shards(pool, settings)
         notes = list(pool.source_kind.describe(pool, settings, columns))
     except Exception:
         if is_new:  # what cannot be read is not declared
-            remove_path(settings.pools_root / f"{name}.yaml")
+            remove_path(path_of_pool)
         raise
-    declared = settings.pools_root / f"{name}.yaml"
-    show(f"Pool {pool.name}: {pool.kind_in_words}, {len(shards)} shards, declared in {declared}")
+    show(f"Pool {pool.name}: {pool.kind_in_words}, {len(shards)} shards, declared in {path_of_pool}")
     if shard_size is not None and pool.source_kind.has_own_tars:
         warn("--shard-size is of tables: here each tar is a shard")
     say = {"warning": warn, "fact": show, "hint": notice}
@@ -159,8 +174,8 @@ def add(
         show(f"Own ids of {pool.columns[OWN_ID]} are no sample_ids (32 hex digits): kept as {OWN_ID}, also in exports")
     carried = carried_columns(pool.columns)
     if carried:
-        named = ", ".join(f"{ours} {theirs}" for ours, theirs in carried.items())
-        show(f"Where rows come from: {named} ({COLUMN_OPTIONS[next(iter(carried))]} names another, or none)")
+        listed = ", ".join(f"{ours} {theirs}" for ours, theirs in carried.items())
+        show(f"Where rows come from: {listed} ({COLUMN_OPTIONS[next(iter(carried))]} names another, or none)")
     for method, column in SourceOptions.of(pool).given_signals.items():
         show(f"{method}: as given in {column}; no model computes it")
     _show_profile(pool)
@@ -182,12 +197,12 @@ def _show_profile(pool: Pool) -> None:
         show(f"Profile: {name}")
 
 
-def _signals(pairs: list[str]) -> dict[str, str]:
-    """METHOD=COLUMN, … → method → column. Raises ValueError for another form or an unknown method."""
-    signals = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
-    if len(signals) < len(pairs):
-        raise ValueError(f"--signal takes METHOD=COLUMN, each method once; got {pairs}")
-    return {get_method(method).name: column for method, column in signals.items()}
+def _pairs(values: list[str], expected: str) -> dict[str, str]:
+    """NAME=VALUE, … → name → value. Raises ValueError for another form, and for a name twice."""
+    pairs = dict(value.split("=", 1) for value in values if "=" in value)
+    if len(pairs) < len(values):
+        raise ValueError(f"{expected} once; got {values}")
+    return pairs
 
 
 @command("pool list", "Pools")
@@ -241,9 +256,7 @@ def set_values(
     Values are written as in YAML. Nothing is written where one does not fit.
     """
     settings = settings_from(home)
-    pairs = dict(value.split("=", 1) for value in values if "=" in value)
-    if len(pairs) < len(values):
-        raise ValueError(f"expected KEY=VALUE, each key once; got {values}")
+    pairs = _pairs(values, "expected KEY=VALUE, each key")
     path = settings.pools_root / f"{pool}.yaml"
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
     declaration.set_values(settings, pool, pairs)
@@ -270,25 +283,29 @@ def remove(
 
     settings = settings_from(home)
     path, work = settings.pools_root / f"{pool}.yaml", settings.work(pool)
+    this_command = f"curate pool remove {pool}"
     declared = path.is_file()
     if not declared and not (tables and work.is_dir()):
         load_pool(settings, pool)  # says which there are
     check_unused(settings, pool)
-    what = " and ".join([*([str(path)] if declared else []), *([f"all of {work}"] if tables else [])])
+    deleted = []
+    if declared:
+        deleted.append(str(path))
+    if tables:
+        deleted.append(f"all of {work}")
+    what = " and ".join(deleted)
     if not yes:
         typer.confirm(f"Delete {what}?", abort=True, err=True)
     with (
-        pool_lease(work, f"curate pool remove {pool}", on_notice=notice, wait=wait),
-        alone_with_tables(work, f"curate pool remove {pool}", on_notice=notice),
+        pool_lease(work, this_command, on_notice=notice, wait=wait),
+        alone_with_tables(work, this_command, on_notice=notice),
         prepare_instance(settings) as instance,
     ):
         for shard in instance.get_dynamic_partitions(pool):
             instance.delete_dynamic_partition(pool, shard)
         remove_path(path)
-    if tables:
+    if tables or not any(work.glob("*/*/*")):  # a folder without tables holds locks only
         remove_path(work)
-    elif not work.is_dir() or not any(work.glob("*/*/*")):
-        remove_path(work)  # locks alone
     rebuild_catalog(settings.home)
     show(f"Deleted: {what}")
 
@@ -308,10 +325,10 @@ def remove_shard(
     from curation_assets.defs.partitions import unregister
 
     settings = settings_from(home)
-    work, command = settings.work(pool), f"curate pool remove-shard {pool}"
+    work, this_command = settings.work(pool), f"curate pool remove-shard {pool}"
     with (
-        pool_lease(work, command, on_notice=notice, wait=wait),
-        alone_with_tables(work, command, on_notice=notice),
+        pool_lease(work, this_command, on_notice=notice, wait=wait),
+        alone_with_tables(work, this_command, on_notice=notice),
         prepare_instance(settings) as instance,
     ):
         ctx = PoolContext.open(settings, pool)
