@@ -32,11 +32,10 @@ def partitions_of(pool: str) -> dg.DynamicPartitionsDefinition:
     return dg.DynamicPartitionsDefinition(name=pool)
 
 
-#: A pool that is fed is updated by itself; of another one, a run of the table says that it is current.
+#: A pool that new shards come to is updated by itself; for another pool a run of the table shows that it is current.
 UPDATED_NOW_AND_THEN = dg.FreshnessPolicy.time_window(
     warn_window=datetime.timedelta(days=30), fail_window=datetime.timedelta(days=90)
 )
-BY_RUN = "Comes with a run of the table, of the rows that it has in hand."
 
 
 def partitions_definition(pool: str, table: Table) -> dg.PartitionsDefinition | None:
@@ -47,11 +46,12 @@ def partitions_definition(pool: str, table: Table) -> dg.PartitionsDefinition | 
 
 
 def backfill_condition(cron_schedule: str, source: dg.AssetKey) -> dg.AutomationCondition:
-    """Scheduled backfill: at each tick, what is missing and can be made; nothing twice, nothing on failed checks.
+    """Scheduled backfill: each tick requests the missing partitions that can be made now.
 
-    Checks of what the same run makes have not passed yet, and stop it there if they fail: without `will_be_requested`
-    a new pool, and one whose last run failed, would be made table by table, one a tick. No event says that the `source`
-    is there.
+    None is requested while it is in progress, or where a blocking check of an input has not passed.
+    An input that the same run makes counts as passed (`will_be_requested`), because its checks stop
+    that run where they fail; else a new pool would be made one table a tick. The `source` counts as
+    there: no event reports it.
     """
     return (
         dg.AutomationCondition.cron_tick_passed(cron_schedule)
@@ -68,7 +68,7 @@ def backfill_condition(cron_schedule: str, source: dg.AssetKey) -> dg.Automation
 
 
 def partitions_per_run(shards_per_run: int, pool: HasOptions) -> int:
-    """Partitions of one run, at most, that hold up to so many shards, or one partition; 0: any number."""
+    """Most partitions of a run: as many as hold `shards_per_run` shards, at least one; 0: no limit."""
     return shards_per_run and max(1, shards_per_run // size_of(pool))
 
 
@@ -83,74 +83,87 @@ def pool_assets(settings: Settings, pool_name: str) -> list[dg.AssetsDefinition]
     tables = tables_of(ctx)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", category=dg.BetaWarning)  # backfill policies: known, and used on purpose
-        return [_asset_of(settings, pool_name, table, tables, ctx) for table in tables.values()]
+        return [_asset_of(settings, ctx, table, tables) for table in tables.values()]
 
 
-def _asset_of(
-    settings: Settings, pool_name: str, table: Table, tables: dict[str, Table], declared: PoolContext
-) -> dg.AssetsDefinition:
-    options = DagsterOptions.of(declared)
-    key = asset_key(declared.pool, table.name)
-    is_sharded = table.grain == "shard"
-    condition = backfill_condition(options.backfill_cron, source_key(declared.pool))
-    partitions = partitions_definition(pool_name, table)
+def _asset_of(settings: Settings, ctx: PoolContext, table: Table, tables: Tables) -> dg.AssetsDefinition:
+    options = DagsterOptions.of(ctx)
+    pool = ctx.pool
+    key = asset_key(pool, table.name)
+    condition = backfill_condition(options.backfill_cron, source_key(pool))
+    partitions = partitions_definition(pool.name, table)
 
     @dg.asset(
         key=key,
-        deps=_deps(declared.pool, table, tables),
+        deps=_deps(pool, table, tables),
         partitions_def=partitions,
-        backfill_policy=None if partitions is None else _backfill_policy(settings, declared),
-        group_name=group_of(declared.pool, table.stage),
-        tags=_tags(table, declared),
+        backfill_policy=None if partitions is None else _backfill_policy(settings, ctx),
+        group_name=group_of(pool, table.stage),
+        tags=_tags(table, ctx),
         code_version=table.version,
         description=described(table.description),
         owners=list(options.owners),
         kinds=set(table.shown.kinds),
-        metadata=_declared_metadata(table, declared),
-        automation_condition=condition if is_sharded else None,
-        check_specs=_check_specs(table, key, declared),
+        metadata=_declared_metadata(table, ctx),
+        automation_condition=condition if table.grain == "shard" else None,
+        check_specs=_check_specs(table, key, ctx),
         freshness_policy=UPDATED_NOW_AND_THEN if table.name in (SUBSETS, REPORT) else None,
-        pool=_concurrency_pool(table, declared),
+        pool=_concurrency_pool(table, ctx),
         required_resource_keys={OBSERVER},
     )
     def table_asset(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
-        return Step(context, settings, pool_name).run(table, tables)
+        return Step(context, settings, pool.name).run(table, tables)
 
     return table_asset
 
 
 def _deps(pool: Pool, table: Table, tables: Tables) -> list[dg.AssetDep]:
-    of_tables = [_dep(pool, table, tables[name]) for name in table.inputs]
-    return [dg.AssetDep(source_key(pool)), *of_tables] if table.name == REGISTERED_SHARDS else of_tables
+    deps = [_dep(pool, table, tables[name]) for name in table.inputs]
+    if table.name == REGISTERED_SHARDS:
+        deps.insert(0, dg.AssetDep(source_key(pool)))
+    return deps
 
 
 def _dep(pool: Pool, table: Table, read: Table) -> dg.AssetDep:
-    """A training reads every shard; `dg check defs` refuses two kinds of partitions without a word on that."""
-    reads_all = table.grain == "training" and read.grain == "shard"
-    return dg.AssetDep(asset_key(pool, read.name), partition_mapping=dg.AllPartitionMapping() if reads_all else None)
+    key = asset_key(pool, read.name)
+    if table.grain == "training" and read.grain == "shard":
+        # A training reads every shard. Without this mapping `dg check defs` refuses two kinds of partitions.
+        return dg.AssetDep(key, partition_mapping=dg.AllPartitionMapping())
+    return dg.AssetDep(key)
 
 
 def _check_specs(table: Table, key: dg.AssetKey, ctx: PoolContext) -> list[dg.AssetCheckSpec]:
-    """None is executed by itself: a run of the table evaluates them, of the rows that it has in hand."""
+    """The checks that a run evaluates on the rows that it makes, and those of job nightly.
+
+    No check can be executed by itself.
+    """
     of_run = [
         dg.AssetCheckSpec(
-            check.name, asset=key, blocking=check.is_blocking, description=f"{check.description} {BY_RUN}"
+            check.name,
+            asset=key,
+            blocking=check.is_blocking,
+            description=f"{check.description} A run of the table evaluates it, on the rows that it makes.",
         )
         for check in checks_of(table)
     ]
-    by_night = night_checks.checks_of(table, ctx)
-    return [*of_run, *(dg.AssetCheckSpec(one.name, asset=key, description=one.description) for one in by_night)]
+    by_night = [
+        dg.AssetCheckSpec(check.name, asset=key, description=check.description)
+        for check in night_checks.checks_of(table, ctx)
+    ]
+    return of_run + by_night
 
 
 def _tags(table: Table, ctx: PoolContext) -> dict[str, str]:
-    """What the table is selected by in the UI and by `dg`, such as tag:pool=photos."""
-    policy = table.name.removeprefix("filtered/").removesuffix("_cut")
-    of_policy = {"policy": policy} if policy in {one.name for one in policies_of(ctx)} else {}
-    return tags_of(ctx.pool, stage=table.stage, grain=table.grain, **of_policy)
+    """Tags that select the table in the UI and for `dg`, such as tag:pool=photos."""
+    tags = tags_of(ctx.pool, stage=table.stage, grain=table.grain)
+    name = table.name.removeprefix("filtered/").removesuffix("_cut")
+    if name in {policy.name for policy in policies_of(ctx)}:
+        tags |= tags_of(ctx.pool, policy=name)
+    return tags
 
 
 def _concurrency_pool(table: Table, ctx: PoolContext) -> str | None:
-    """Downloads share the network; models of a GPU profile share the GPU."""
+    """Dagster's pool of slots: downloads share the network, models of a GPU profile the GPU."""
     if table.name == DOWNLOADS:
         return "network"
     asks_models = bool(table.needs.roles) or table.needs.core

@@ -1,8 +1,8 @@
-"""What reads the whole pool follows new shards by itself: cuts stay, ledger, subsets and report are made again.
+"""Tables of the whole pool follow new shards: ledger, subsets and report are made again; cuts stay.
 
-A sensor per pool looks at the plan of `curate plan POOL` and requests, one after the other, what is stale
-because rows came: never what is stale because a person changed code, models or settings, which `curate run` makes
-again.
+A sensor per pool looks at the plan of `curate plan POOL` and requests, step by step, the tables
+that are stale because rows came. Tables that are stale because a person changed code, models or
+settings are left to `curate run`.
 """
 
 import hashlib
@@ -35,32 +35,32 @@ from curation_assets.stores.parquet import scan_parquet
 CAUSE = "curation/cause"
 QUEUED = (dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED, *UNFINISHED)
 RUN_KEY = "dagster/run_key"
-SHOWN = 3
+SHOWN = 3  # names in a sentence; of the others it states how many there are
 
 
 @dataclass(frozen=True)
 class Step:
-    """What is to be made next: tables of one grain, inputs first."""
+    """The tables to make next: of one grain, inputs first."""
 
     tables: tuple[str, ...]
     grain: Grain
     keys: tuple[str, ...]  # stale partitions of any of the tables; none for whole-pool tables
-    state: str  # digest of everything stored: the same step of the same state is requested once
+    state: str  # digest of all stored tables: while it is the same, the same step is requested once
 
     @property
     def run_key(self) -> str:
-        """What Dagster knows the request by."""
+        """The key by which Dagster tells two requests apart."""
         return hashlib.sha256(f"{self.state} {self.tables} {self.keys}".encode()).hexdigest()
 
 
 def next_step(ctx: PoolContext, instance: dg.DagsterInstance, now: float) -> Step | str:
-    """The next step of a pool after new shards, or in words why there is none. `now`: seconds since 1970."""
+    """The next step after new shards; without one, the reason in words. `now`: seconds since 1970."""
     options = DagsterOptions.of(ctx)
     declared = tables_of(ctx)
     present = ctx.shards()
-    of_shard = {shard: partition_of(shard, size_of(ctx)) for shard in present}
+    partitions = {shard: partition_of(shard, size_of(ctx)) for shard in present}
     registered = set(instance.get_dynamic_partitions(ctx.pool.name))
-    unregistered = [shard for shard, partition in of_shard.items() if partition not in registered]
+    unregistered = [shard for shard, partition in partitions.items() if partition not in registered]
     if unregistered:
         return f"waits until {len(unregistered)} new shards are registered as partitions"
     running = [run.run_id[:8] for run in instance.get_runs(dg.RunsFilter(statuses=[*QUEUED])) if _is_of(run, ctx)]
@@ -77,10 +77,11 @@ def next_step(ctx: PoolContext, instance: dg.DagsterInstance, now: float) -> Ste
             f"{_listed('table', changed)} rest on other code, models or settings than today's: "
             f"`curate run {ctx.pool.name}` makes them again; until then nothing follows new shards"
         )
-    # the backfill makes partitions that Dagster never saw made: a shard that came into a block later is not of them
+    # The backfill makes the partitions that Dagster has never seen materialised. A shard that joined a
+    # block later is in a partition that was, so it is left to this sensor.
     made = instance.get_materialized_partitions(asset_key(ctx.pool, REGISTERED_SHARDS))
     missing = np.flatnonzero(plan.reasons[REGISTERED_SHARDS] == MISSING)
-    new = sum(of_shard.get(plan.shards[at]) not in made for at in missing)
+    new = sum(partitions.get(plan.shards[at]) not in made for at in missing)
     if new:
         return f"waits for the scheduled backfill ({options.backfill_cron}) of {new} new shards"
     since = now - _last_written(ctx)
@@ -124,31 +125,36 @@ def _state(index: Index) -> str:
 def requests_of(
     pool: Pool, step: Step, known: Sequence[str], shards_per_run: int = SHARDS_PER_RUN
 ) -> list[dg.RunRequest]:
-    """The runs of a step: one, or one per stretch of shards, or of `shards_per_run` of them (0: however long).
+    """The runs of a step: one for whole-pool tables, else one per unbroken stretch of partitions.
 
-    `known`: the partitions as Dagster orders them.
+    `known`: the partitions in Dagster's order. `shards_per_run`: a longer stretch of shards is
+    several runs; 0: of any length.
     """
-    ranges: Sequence[tuple[str, str] | None] = [None]
-    if step.grain == "shard":
-        blocks = set(partitions_of_shards(step.keys, size_of(pool)))
-        ranges = list(stretches(known, blocks, at_most=partitions_per_run(shards_per_run, pool) or None))
-    elif step.grain == "training":
-        ranges = list(stretches(sorted(step.keys), step.keys))
+    tags = {POOL: pool.name, CAUSE: "new shards"}
+    tags_of_runs = [tags]
+    if step.grain != "pool":
+        if step.grain == "shard":
+            blocks = set(partitions_of_shards(step.keys, size_of(pool)))
+            ranges = stretches(known, blocks, at_most=partitions_per_run(shards_per_run, pool))
+        else:
+            ranges = stretches(sorted(step.keys), step.keys)
+        tags_of_runs = [tags | {RANGE_START: first, RANGE_END: last} for first, last in ranges]
     return [
         dg.RunRequest(
             run_key=f"{step.run_key} {number}",
             job_name=job_name(pool.name, step.grain),
             asset_selection=[asset_key(pool, name) for name in step.tables],
-            tags={POOL: pool.name, CAUSE: "new shards"}
-            | ({} if ends is None else {RANGE_START: ends[0], RANGE_END: ends[1]}),
+            tags=tags_of_run,
         )
-        for number, ends in enumerate(ranges)
+        for number, tags_of_run in enumerate(tags_of_runs)
     ]
 
 
 def following_sensor(settings: Settings, pool_name: str, jobs: Sequence[AssetJob]) -> dg.SensorDefinition:
-    """Requests what reads the whole pool once all shards of a backfill are there. `jobs`: those of the pool."""
+    """A sensor that requests the tables of the whole pool once all shards of a backfill are there.
 
+    `jobs`: the pool's own.
+    """
     loaded = declaration_sha256(settings, pool_name)
 
     @dg.sensor(
@@ -159,18 +165,16 @@ def following_sensor(settings: Settings, pool_name: str, jobs: Sequence[AssetJob
         description=f"Makes ledger, subsets and report of pool {pool_name} again after new shards; cuts stay.",
     )
     def follows(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        if not is_loaded(settings, pool_name, loaded):  # its plan would be of other tables than those loaded here
+        if not is_loaded(settings, pool_name, loaded):  # the plan would name other tables than those loaded here
             return dg.SkipReason(reload_due(pool_name))
         ctx = PoolContext.open(settings, pool_name)
         step = next_step(ctx, context.instance, time.time())
         if isinstance(step, str):
             return dg.SkipReason(step)
-        requests = requests_of(
-            ctx.pool, step, context.instance.get_dynamic_partitions(pool_name), settings.shards_per_run
-        )
-        before = context.instance.get_runs(
-            dg.RunsFilter(tags={RUN_KEY: [str(request.run_key) for request in requests]})
-        )
+        instance = context.instance
+        requests = requests_of(ctx.pool, step, instance.get_dynamic_partitions(pool_name), settings.shards_per_run)
+        run_keys = [str(request.run_key) for request in requests]
+        before = instance.get_runs(dg.RunsFilter(tags={RUN_KEY: run_keys}))
         if before:
             return dg.SkipReason(
                 f"{_listed('run', [run.run_id[:8] for run in before])} made nothing new of "

@@ -77,7 +77,7 @@ def prepare_instance(settings: Settings) -> dg.DagsterInstance:
 
 
 def _why_not_opened(config: Path, error: Exception) -> str:
-    """Of an instance that a person set up: what in its file, environment, packages or server is at fault."""
+    """Why a person's own instance does not open: its file, environment, packages or server."""
     if isinstance(error, dg.DagsterInvalidConfigError):
         reasons = [" ".join(found.message.splitlines()[:2]) for found in error.errors]  # without their stack traces
     else:
@@ -347,10 +347,10 @@ def command_line() -> str:
     return shlex.join([name, *(words if words[:1] in (["run"], ["demo"]) else words[:1])])
 
 
-def stretches(known: Sequence[str], keys: Collection[str], at_most: int | None = None) -> list[tuple[str, str]]:
+def stretches(known: Sequence[str], keys: Collection[str], at_most: int = 0) -> list[tuple[str, str]]:
     """First and last of each stretch of `known` that consists of `keys` alone: Dagster runs whole stretches.
 
-    `at_most`: longer ones are cut into pieces of so many.
+    `at_most`: a longer stretch is cut into pieces of so many keys; 0: stretches of any length.
     """
     ranges = []
     for is_requested, group in itertools.groupby(known, lambda key: key in keys):

@@ -1,4 +1,4 @@
-"""A table at a glance, as Markdown for asset metadata: its first rows, and the plot worth looking at."""
+"""Markdown for an asset's metadata: the first rows of its table, and the most telling plot."""
 
 from collections.abc import Mapping
 
@@ -10,13 +10,15 @@ from curation_assets.methods import teachers
 
 INLINE_CHARACTERS = 1000  # Dagster shows shorter Markdown in its place, longer behind a button
 BINS, BARS = 40, " ▁▂▃▄▅▆▇█"  # of a histogram
+CELL_CHARACTERS = 60  # of a cell of a preview; a longer one is cut
+REASONS = 8  # that have a line of their own, the most frequent ones
 
 
 def plot_of(table: str, rows: Rows) -> tuple[str, str] | None:
-    """What it shows, and the plot worth looking at for a table as Markdown; None where there is none.
+    """The most telling plot of a table: its title, and the plot as Markdown; None where none fits.
 
-    Rows by state and reason, agreement with ratings, the plane of rated captions, or the distribution of its value.
-    Those of shards are shorter than INLINE_CHARACTERS.
+    It shows rows by state and reason, agreement with ratings, the plane of rated captions, or the
+    distribution of the table's value. The plot of a shard is shorter than INLINE_CHARACTERS.
     """
     name, columns = table.split("/")[-1], rows.collect_schema()
 
@@ -49,29 +51,30 @@ def plot_of(table: str, rows: Rows) -> tuple[str, str] | None:
 
 
 def _histogram(column: pl.Series, states: Mapping[str, np.ndarray]) -> str:
-    """Histogram of values as Markdown: a line of bars, for each state where there are some, and the figures below.
+    """A histogram as Markdown: a line of bars per state (without states for all), then the figures.
 
     `states`: name → (N,) which rows are in it.
     """
     values = column.cast(pl.Float64).to_numpy()  # nan where there is none
-    shown = {name: values[rows & np.isfinite(values)] for name, rows in states.items()}
-    shown = shown or {"values": values[np.isfinite(values)]}
+    finite = np.isfinite(values)
+    shown = {name: values[rows & finite] for name, rows in (states or {"values": finite}).items()}
     every = np.concatenate(list(shown.values()))
     if not len(every):
         return "no values"
     smallest, largest = float(every.min()), float(every.max())
-    counts = {name: np.bincount(_bins_of(of, smallest, largest), minlength=BINS) for name, of in shown.items()}
-    highest = max(int(of.max()) for of in counts.values())
-    lines = [
-        f"`{''.join(BARS[-(-int(count) * (len(BARS) - 1) // highest)] for count in counts[name])}` {len(of):,} {name}"
-        for name, of in shown.items()
-    ]
-    figures = f"smallest {smallest:.4g}, median {float(np.median(every)):.4g}, largest {largest:.4g}"
-    return "\n\n".join([*lines, figures])
+    counts = {name: np.bincount(_bins_of(part, smallest, largest), minlength=BINS) for name, part in shown.items()}
+    highest = max(part.max() for part in counts.values())
+    lines = []
+    for name, part in counts.items():
+        heights = -(-part * (len(BARS) - 1) // highest)  # rounded up: a single value has a bar
+        bars = "".join(BARS[height] for height in heights)
+        lines.append(f"`{bars}` {part.sum():,} {name}")
+    lines.append(f"smallest {smallest:.4g}, median {np.median(every):.4g}, largest {largest:.4g}")
+    return "\n\n".join(lines)
 
 
 def _bins_of(values: np.ndarray, smallest: float, largest: float) -> np.ndarray:
-    """(N,) values in [smallest, largest] → (N,) the bin of each, below BINS; equal values are in the middle.
+    """(N,) values in [smallest, largest] → (N,) bins, below BINS; the middle one for equal values.
 
     np.histogram raises where the range is too wide for a float, or too narrow for so many edges.
     """
@@ -80,15 +83,15 @@ def _bins_of(values: np.ndarray, smallest: float, largest: float) -> np.ndarray:
     return np.minimum((shares * BINS).astype(int), BINS - 1)
 
 
-def _states_table(frame: Rows, rows: int = 8) -> str:
+def _states_table(rows: Rows) -> str:
     """Rows by state and reason, most frequent first, as a Markdown table with bars."""
-    counted = rows_by_state(frame)
+    counted = rows_by_state(rows)
     total = counted["len"].sum()
     lines = ["| state | reason | rows | |", "|---|---|---|---|"]
-    for status, reason, count in counted.head(rows).iter_rows():
+    for status, reason, count in counted.head(REASONS).iter_rows():
         lines.append(f"| {status} | {reason} | {count:,} | {'█' * round(20 * count / total)} |")
-    if counted.height > rows:
-        lines.append(f"| others | | {counted['len'][rows:].sum():,} | |")
+    if counted.height > REASONS:
+        lines.append(f"| others | | {counted['len'][REASONS:].sum():,} | |")
     return "\n".join(lines)
 
 
@@ -100,21 +103,25 @@ SHOWN_TEXTS = frozenset(
 )  # fmt: skip
 
 
-def preview_of(frame: Rows, rows: int = 5, width: int = 60) -> str:
-    """First rows as a Markdown table, long cells cut.
+def preview_of(frame: Rows, rows: int = 5) -> str:
+    """The first rows as a Markdown table, long cells cut.
 
-    Without free text (captions, URLs): what is shown stays in Dagster's event log, where no takedown reaches.
+    Free text (captions, URLs) is left out: a preview stays in Dagster's event log, where no
+    takedown reaches it.
     """
-    shown = [
-        name
-        for name, dtype in frame.collect_schema().items()
-        if not (isinstance(dtype, pl.List | pl.Struct | pl.Binary) or (dtype == pl.String and name not in SHOWN_TEXTS))
-    ]
-    first = frame.lazy().head(rows).collect()
+    shown = [name for name, dtype in frame.collect_schema().items() if _is_shown(name, dtype)]
     lines = ["| " + " | ".join(shown) + " |", "|" + "---|" * len(shown)]
-    for row in zip(*(first.get_column(name).to_list() for name in shown), strict=True):
-        cells = (str(cell).replace("|", "¦").replace("\n", " ") for cell in row)
-        lines.append(
-            "| " + " | ".join(cell if len(cell) <= width else cell[: width - 1] + "…" for cell in cells) + " |"
-        )
+    for row in frame.lazy().select(shown).head(rows).collect().iter_rows():
+        lines.append("| " + " | ".join(map(_cell, row)) + " |")
     return "\n".join(lines)
+
+
+def _is_shown(name: str, dtype: pl.DataType) -> bool:
+    if dtype == pl.String:
+        return name in SHOWN_TEXTS
+    return not isinstance(dtype, pl.List | pl.Struct | pl.Binary)
+
+
+def _cell(value: object) -> str:
+    text = str(value).replace("|", "¦").replace("\n", " ")
+    return text if len(text) <= CELL_CHARACTERS else text[: CELL_CHARACTERS - 1] + "…"
