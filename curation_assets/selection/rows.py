@@ -1,4 +1,4 @@
-"""Rows of a pool as cuts see them: frames with a row per row of raw/samples, in its order, some shards at a time."""
+"""Rows of a pool as cuts see them: one per row of raw/samples, in its order, some shards at a time."""
 
 import functools
 import hashlib
@@ -34,10 +34,9 @@ HELD_ROWS = 1_000_000  # of a pool that is read once for several looks
 
 def uid_columns(column: str = "sample_id") -> list[pl.Expr]:
     """sample_id (32 hex digits) → uid_high, uid_low, the two halves of DataComp's `u8,u8`."""
-    text = pl.col(column)
     return [
-        text.str.slice(0, 16).str.to_integer(base=16, dtype=pl.UInt64).alias("uid_high"),
-        text.str.slice(16, 16).str.to_integer(base=16, dtype=pl.UInt64).alias("uid_low"),
+        pl.col(column).str.slice(start, 16).str.to_integer(base=16, dtype=pl.UInt64).alias(name)
+        for name, start in zip(UID, (0, 16), strict=True)
     ]
 
 
@@ -53,30 +52,33 @@ def values_of(rows: pl.DataFrame, reference: str) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is read of rows beside IDENTITY, `status` and `raw_reason`.
+    """Which columns are read beside IDENTITY, `status` and `raw_reason`.
 
-    Of each reference 'stage.table' (or random) the columns `REF` (value, null for none), `REF:reason` (why there is
-    none) and `REF:drop_reason` (why a cut by it drops the row); of recipes in `scores` a column `REF:NAME` for each
-    score that they fuse; of `texts`, (table, column) each, `TABLE:COLUMN`.
+    A reference REF is 'stage.table' or random. Each of `references` gives the columns `REF` (the
+    value, null for none), `REF:reason` (why there is none) and `REF:drop_reason` (why a cut by it
+    drops the row). Each of `scores`, a recipe, gives a column `REF:NAME` for each score that it
+    fuses. Each of `texts`, a table and one of its columns, gives the column `TABLE:COLUMN`.
     """
 
     references: tuple[str, ...] = ()
     scores: tuple[str, ...] = ()
     texts: tuple[tuple[str, str], ...] = ()
     seed: int = 0
-    with_reasons: bool = True  # False: of references the values alone
+    with_reasons: bool = True  # False: only the values of the references
 
     @classmethod
     def of(cls, policy: Policy, *, steps: int | None = None, with_reasons: bool = True) -> "Wanted":
-        """What the cuts of a policy look at, of the first `steps` or of all."""
+        """The columns that the cuts of a policy read: its first `steps`, or all of them."""
         references = dict.fromkeys(step.rank_by for step in policy.steps[:steps])
-        texts = [(PROVENANCE, "licence")] * bool(policy.licences) + [
-            (CONTAMINATION, DROP_REASON)
-        ] * policy.decontaminate
+        texts = []
+        if policy.licences:
+            texts.append((PROVENANCE, "licence"))
+        if policy.decontaminate:
+            texts.append((CONTAMINATION, DROP_REASON))
         return cls(tuple(references), (), tuple(texts), policy.seed, with_reasons)
 
     def __or__(self, other: "Wanted") -> "Wanted":
-        """Both; the seed is this one's."""
+        """The columns of both; seed and `with_reasons` are of the first."""
         return Wanted(
             tuple(dict.fromkeys([*self.references, *other.references])),
             tuple(dict.fromkeys([*self.scores, *other.scores])),
@@ -93,37 +95,37 @@ class Rows(Protocol):
     """Rows of a pool, part by part, which can be read again and again."""
 
     def parts(self, wanted: Wanted = NOTHING_MORE, only: Collection[int] | None = None) -> Iterator[pl.DataFrame]:
-        """One at least. `only`: numbers of parts; None: all."""
+        """The parts, at least one. `only`: numbers of parts; None: all."""
         ...
 
 
 @dataclass(frozen=True)
 class Frames:
-    """Rows that are in memory, with all that is wanted."""
+    """Rows that are in memory, with all columns that are wanted."""
 
     frames: Sequence[pl.DataFrame]
 
     def parts(self, wanted: Wanted = NOTHING_MORE, only: Collection[int] | None = None) -> Iterator[pl.DataFrame]:
-        """As they are."""
-        yield from (one for number, one in enumerate(self.frames) if only is None or number in only)
+        """The frames as they are."""
+        return (frame for number, frame in enumerate(self.frames) if only is None or number in only)
 
 
 @dataclass(frozen=True)
 class Changed:
-    """Rows of which each part goes through a function, which reads `more`."""
+    """Rows whose parts a function changes; it reads the columns `more`, too."""
 
     rows: Rows
     change: Callable[[pl.DataFrame], pl.DataFrame]
     more: Wanted = NOTHING_MORE
 
     def parts(self, wanted: Wanted = NOTHING_MORE, only: Collection[int] | None = None) -> Iterator[pl.DataFrame]:
-        """Changed."""
+        """The parts, changed."""
         return map(self.change, self.rows.parts(wanted | self.more, only))
 
 
 @dataclass(frozen=True)
 class Pool:
-    """The rows of a pool's shards, repeats dropped."""
+    """The rows of a pool's shards. A row that repeats an earlier sample counts as dropped."""
 
     store: ShardStore
     progress: ProgressReporter = field(default_factory=Silent)
@@ -140,9 +142,7 @@ class Pool:
         """The shards of each part."""
         groups: list[list[str]] = []
         size = 0
-        for shard in self.store.partitions(SAMPLES) if self.shards is None else self.shards:
-            manifest = self.store.manifest(SAMPLES, shard)
-            count = 0 if manifest is None else manifest.row_count
+        for shard, count in self._row_counts().items():
             size += count
             if groups and size <= ROWS_AT_ONCE:
                 groups[-1].append(shard)
@@ -153,21 +153,25 @@ class Pool:
 
     @property
     def row_count(self) -> int:
-        """Rows of raw/samples."""
+        """How many rows raw/samples has in these shards."""
+        return sum(self._row_counts().values())
+
+    def _row_counts(self) -> dict[str, int]:
+        """Shard → its rows in raw/samples; 0 where it is not there."""
         shards = self.store.partitions(SAMPLES) if self.shards is None else self.shards
-        manifests = (self.store.manifest(SAMPLES, shard) for shard in shards)
-        return sum(manifest.row_count for manifest in manifests if manifest is not None)
+        manifests = {shard: self.store.manifest(SAMPLES, shard) for shard in shards}
+        return {shard: manifest.row_count if manifest else 0 for shard, manifest in manifests.items()}
 
     def held(self, wanted: Wanted) -> Rows:
-        """The same rows, read once where they are few."""
+        """The same rows: in memory where they are few, else read for every look."""
         return Frames(list(self.parts(wanted))) if self.row_count <= HELD_ROWS else self
 
 
 def read_rows(store: ShardStore, shards: Sequence[str], wanted: Wanted = NOTHING_MORE) -> pl.DataFrame:
-    """Rows of some shards. Of a sample that raw kept in several rows the first as registered stays kept.
+    """Rows of some shards. Of a sample in several rows only the first registered row stays kept.
 
-    Raises MissingTableError where a table is not there, StoreError for one that has two rows for one row of
-    raw/samples, and for a state that is none.
+    Raises MissingTableError where a table is not there, StoreError for a table that has two rows
+    for one row of raw/samples, and for an unknown state.
     """
     columns = ("sample_id", *ROW_KEY, "status", pl.col("reason").alias("raw_reason"))
     rows = store.scan(SAMPLES, list(shards)).select(columns).collect()
@@ -177,13 +181,15 @@ def read_rows(store: ShardStore, shards: Sequence[str], wanted: Wanted = NOTHING
     rows = _without_repeats(store, shards, rows)
     for reference in wanted.references:
         if reference == RANDOM:
-            rows = rows.with_columns(_random(rows, wanted.seed))
+            rows = _with_random(rows, wanted.seed)
         else:
             rows = rows.hstack(_signal(store, rows, shards, reference, wanted.with_reasons))
-    for reference in (one for one in wanted.scores if one != RANDOM):
-        rows = rows.hstack(_scores(store, rows, shards, reference))
+    for reference in wanted.scores:
+        if reference != RANDOM:
+            rows = rows.hstack(_scores(store, rows, shards, reference))
     for asset, name in wanted.texts:
-        found, is_there = beside(store, rows, shards, asset, [pl.col(name).cast(pl.String).alias(f"{asset}:{name}")])
+        text = pl.col(name).cast(pl.String).alias(f"{asset}:{name}")
+        found, is_there = beside(store, rows, shards, asset, [text])
         if (~is_there & (rows["status"] == "kept")).any():
             raise StoreError(f"{asset} has not every row of raw/samples; `curate run` the pool again")
         rows = rows.hstack(found)
@@ -191,7 +197,7 @@ def read_rows(store: ShardStore, shards: Sequence[str], wanted: Wanted = NOTHING
 
 
 def dropped(rows: pl.DataFrame, reasons: pl.Expr) -> pl.DataFrame:
-    """The rows, of which those that raw kept and that have one of `reasons` (null: none) count as dropped for it."""
+    """The rows; where raw kept a row that has one of `reasons` (null: none), it counts as dropped."""
     why = pl.when(pl.col("status") == "kept").then(reasons)
     return rows.with_columns(
         pl.when(why.is_not_null()).then(pl.lit("dropped")).otherwise("status").alias("status"),
@@ -200,21 +206,19 @@ def dropped(rows: pl.DataFrame, reasons: pl.Expr) -> pl.DataFrame:
 
 
 def _without_repeats(store: ShardStore, shards: Sequence[str], rows: pl.DataFrame) -> pl.DataFrame:
-    path = store.table_path(DUPLICATES)
-    if path.is_file():
-        store.check(DUPLICATES)
-        state = path.stat()
-        recorded = _recorded_repeats(path, state.st_ino, state.st_mtime_ns)
-        mine = recorded.filter(pl.col("shard").is_in(list(shards)))
-        if mine.is_empty():
-            return rows
-        keys = rows.select(ROW_KEY).join(mine.with_columns(again=True), on=ROW_KEY, how="left", maintain_order="left")
-        again = keys["again"].fill_null(False)
+    """The rows; repeats (recorded, or without a table found among these rows) count as dropped."""
+    recorded = _recorded_file(store)
+    if recorded is None:
+        kept = rows.filter(pl.col("status") == "kept").sort(ROW_KEY)
+        repeats = kept.filter(~pl.col("sample_id").is_first_distinct()).select(ROW_KEY)
     else:
-        kept = rows.with_row_index("at").filter(pl.col("status") == "kept").sort(ROW_KEY)
-        later = kept.filter(~pl.col("sample_id").is_first_distinct())["at"]
-        again = pl.Series("again", np.isin(np.arange(rows.height), later.to_numpy()))
-    return dropped(rows, pl.when(again).then(pl.lit(REPEATED)))
+        store.check(DUPLICATES)
+        repeats = _recorded_repeats(*recorded).filter(pl.col("shard").is_in(list(shards)))
+    if repeats.is_empty():
+        return rows
+    marked = repeats.with_columns(is_repeat=True)
+    keys = rows.select(ROW_KEY).join(marked, on=ROW_KEY, how="left", maintain_order="left")
+    return dropped(rows, pl.when(keys["is_repeat"]).then(pl.lit(REPEATED)))
 
 
 def repeats_digest(store: ShardStore, shard: str) -> str:
@@ -223,16 +227,22 @@ def repeats_digest(store: ShardStore, shard: str) -> str:
 
 
 def shards_with_repeats(store: ShardStore) -> list[str]:
-    """Shards of which a row is recorded as a repeat."""
+    """Shards that have a row which is recorded as a repeat."""
     return sorted(_repeats_of(store))
 
 
 def _repeats_of(store: ShardStore) -> dict[str, str]:
+    recorded = _recorded_file(store)
+    return {} if recorded is None else _repeats_digests(*recorded)
+
+
+def _recorded_file(store: ShardStore) -> tuple[Path, int, int] | None:
+    """Path, inode and time of the table of repeats, by which it is read once; None without one."""
     path = store.table_path(DUPLICATES)
     if not path.is_file():
-        return {}
+        return None
     state = path.stat()
-    return _repeats_digests(path, state.st_ino, state.st_mtime_ns)
+    return path, state.st_ino, state.st_mtime_ns
 
 
 @functools.lru_cache(maxsize=2)
@@ -243,17 +253,16 @@ def _repeats_digests(path: Path, inode: int, modified_ns: int) -> dict[str, str]
 
 @functools.lru_cache(maxsize=2)
 def _recorded_repeats(path: Path, inode: int, modified_ns: int) -> pl.DataFrame:
-    """The table of repeats, which every shard looks at."""
+    """The table of repeats, which is read for every shard."""
     return read_parquet(path, columns=list(ROW_KEY))
 
 
-def _random(rows: pl.DataFrame, seed: int) -> list[pl.Series]:
-    """Values of the random ranking, for rows that are kept."""
-    kept = (rows["status"] == "kept").arg_true()
-    values = pl.Series(RANDOM, [None] * rows.height, dtype=pl.Float64)
-    values = values.scatter(kept, random_ranking(rows["sample_id"].gather(kept).to_list(), seed))
-    none = pl.Series([None] * rows.height, dtype=pl.String)
-    return [values.alias(RANDOM), none.alias(f"{RANDOM}:reason"), none.alias(f"{RANDOM}:{DROP_REASON}")]
+def _with_random(rows: pl.DataFrame, seed: int) -> pl.DataFrame:
+    """The rows with values of the random ranking where they are kept."""
+    is_kept = rows["status"] == "kept"
+    values = np.full(rows.height, np.nan)
+    values[is_kept.to_numpy()] = random_ranking(rows["sample_id"].filter(is_kept).to_list(), seed)
+    return with_values(rows, RANDOM, values)
 
 
 def _signal(
@@ -282,7 +291,7 @@ def _signal(
 
 
 def score_names(names: Sequence[str]) -> list[str]:
-    """Of the columns of a fused table those of the scores that its recipe fuses; none of any other table."""
+    """The columns of a recipe's table that are scores; none of any other table."""
     return [name for name in names if "quality" in names and name.endswith("_score")]
 
 
@@ -295,30 +304,32 @@ def _scores(store: ShardStore, rows: pl.DataFrame, shards: Sequence[str], refere
     return beside(store, rows, shards, asset, read)[0] if read else pl.DataFrame()
 
 
-def _there(store: ShardStore, shards: Sequence[str], asset: str) -> list[str]:
-    """Those of the shards that a table has; all of them where it is one file."""
+def _table(store: ShardStore, shards: Sequence[str], asset: str, at_most: int | None = None) -> pl.LazyFrame:
+    """Rows of a table in (at most so many of) the shards; none where it has no such shard.
+
+    Raises MissingTableError where the table is not there.
+    """
     if store.table_path(asset).is_file():
-        return list(shards)
-    return [shard for shard in shards if store.table_path(asset, shard).is_file()]
+        return store.scan(asset).filter(pl.col("shard").is_in(list(shards)))
+    there = [shard for shard in shards if store.table_path(asset, shard).is_file()]
+    if there:
+        return store.scan(asset, there[:at_most])
+    return store.scan(asset, store.partitions(asset)[:1]).limit(0)
 
 
 def _columns_of(store: ShardStore, shards: Sequence[str], asset: str) -> list[str]:
-    """Columns of a table. Raises MissingTableError where there is none."""
-    if store.table_path(asset).is_file():
-        return store.scan(asset).collect_schema().names()
-    there = _there(store, shards, asset)
-    return store.scan(asset, there[:1] or store.partitions(asset)[:1]).collect_schema().names()
+    return _table(store, shards, asset, at_most=1).collect_schema().names()
 
 
 def beside(
     store: ShardStore, rows: pl.DataFrame, shards: Sequence[str], asset: str, columns: Sequence[pl.Expr]
 ) -> tuple[pl.DataFrame, pl.Series]:
-    """Columns of a table, row for row with `rows`, null where it has no row; and (N,) where it has one."""
-    is_whole, there = store.table_path(asset).is_file(), _there(store, shards, asset)
-    scan = store.scan(asset).filter(pl.col("shard").is_in(list(shards))) if is_whole else None
-    if scan is None:
-        scan = store.scan(asset, there) if there else store.scan(asset, store.partitions(asset)[:1]).limit(0)
-    found = scan.select(pl.col("shard").cast(pl.String), "source_row", *columns).collect()
+    """Columns of a table beside `rows`, null where it has no row; and (N,) bool: where it has one.
+
+    Raises MissingTableError without the table, StoreError where it has two rows for one row.
+    """
+    table = _table(store, shards, asset)
+    found = table.select(pl.col("shard").cast(pl.String), "source_row", *columns).collect()
     keys = rows.select(ROW_KEY)
     if found.height == keys.height and found.select(ROW_KEY).equals(keys):  # as nearly always
         return found.drop(ROW_KEY), pl.Series("is_there", np.ones(rows.height, dtype=bool))
@@ -329,7 +340,7 @@ def beside(
 
 
 def with_values(rows: pl.DataFrame, reference: str, values: np.ndarray) -> pl.DataFrame:
-    """The rows with (N,) values in place of 'stage.table', and no words on them."""
+    """The rows with the columns of a reference: (N,) values, NaN for none, and no reasons."""
     none = pl.lit(None, pl.String)
     named = (none.alias(f"{reference}:reason"), none.alias(f"{reference}:{DROP_REASON}"))
     return rows.with_columns(pl.Series(reference, values).fill_nan(None), *named)
