@@ -10,7 +10,7 @@ from curation_assets.methods import Columns, Example, FileSetting, Method, Value
 from curation_assets.methods.datacomp_caption import ExampleIdentifier
 from curation_assets.numeric.datacomp import ENGLISH
 
-WORDNET_ID = re.compile(r"n?([0-9]{8})")
+WORDNET_ID = re.compile(r"n?[0-9]{8}")
 
 
 def datacomp_text(
@@ -21,40 +21,42 @@ def datacomp_text(
 ) -> Values:
     """1 where the likeliest language is English and a word's first sense is listed, else 0. formulas.md §3.2.
 
-    Words are what stands between blanks, punctuation included ("dog," has no sense), and only the first sense counts,
-    whatever its part of speech; offsets are compared without it. All three as in the reference. The setting
-    `wordnet_ids` names the list (ImageNet-21k's: one n######## a line).
+    As in the reference, a word is what stands between blanks, punctuation included ("dog," has no
+    sense); only its first sense counts, whatever the part of speech; and offsets are compared
+    without the part of speech. The setting `wordnet_ids` names the list (ImageNet-21k's: one
+    n######## a line).
     Details: rule (`not_english`, `no_listed_word` or null), word (the first that is listed), language.
     Reason: `no_wordnet_ids` where no list is given.
     """
     if wordnet_offsets is None:
         n = len(caption)
-        nothing: list[str | None] = [None] * n
-        return Values(np.full(n, np.nan), ["no_wordnet_ids"] * n, dict.fromkeys(("rule", "word", "language"), nothing))
+        details: Columns = dict.fromkeys(("rule", "word", "language"), [None] * n)
+        return Values(np.full(n, np.nan), ["no_wordnet_ids"] * n, details)
     languages, _ = language_identifier.identify_languages(caption)
     rules: list[str | None] = []
     words: list[str | None] = []
     for text, language in zip(caption, languages, strict=True):
-        listed_word = None
+        rule, listed_word = "not_english", None
         if language == ENGLISH:
-            listed_word = next((word for word in text.split() if _first_offset(word, wordnet) in wordnet_offsets), None)
-        rules.append("not_english" if language != ENGLISH else "no_listed_word" if listed_word is None else None)
+            listed_word = next((word for word in text.split() if _is_listed(word, wordnet, wordnet_offsets)), None)
+            rule = "no_listed_word"
+        rules.append(rule if listed_word is None else None)
         words.append(listed_word)
     return Values.of(np.array([float(rule is None) for rule in rules]), rule=rules, word=words, language=languages)
 
 
-def _first_offset(word: str, wordnet: Wordnet) -> int | None:
+def _is_listed(word: str, wordnet: Wordnet, offsets: Set[int]) -> bool:
     senses = wordnet.synsets(word)
-    return senses[0].offset if senses else None
+    return bool(senses) and senses[0].offset in offsets
 
 
 def parse_wordnet_ids(columns: Columns) -> frozenset[int]:
     """Offsets of ids such as n02084071. Raises ValueError for a line of another form, or an empty list."""
-    matches = [(line, WORDNET_ID.fullmatch(line)) for line in columns["line"]]
-    wrong = [line for line, match in matches if match is None]
-    if wrong or not matches:
+    lines = columns["line"]
+    wrong = [line for line in lines if not WORDNET_ID.fullmatch(line)]
+    if wrong or not lines:
         raise ValueError(f"expected WordNet ids such as n02084071, one a line, got {wrong[0] if wrong else 'none'!r}")
-    return frozenset(int(match.group(1)) for _, match in matches if match is not None)
+    return frozenset(int(line.removeprefix("n")) for line in lines)
 
 
 class _ExampleWordNet:

@@ -1,6 +1,7 @@
-"""The rule of a cut on an array of values: which of them pass. Higher is better; NaN, no value, never passes.
+"""How a cut decides which values of an array pass. Higher is better; NaN (no value) never passes.
 
-Equal values go by sample_id, lowest first. This is the package's one implementation (formulas.md §2.4, §13.6).
+Of equal values the lowest sample_id passes first. The package has no other implementation
+(formulas.md §2.4, §13.6).
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -12,12 +13,12 @@ import polars as pl
 
 from curation_assets.numeric.identity import unit_interval_of
 
-BUCKET_BITS = 16  # values are counted by so many bits of their ordinal, highest first
-SORTED_AT_ONCE = 4_000_000  # values of one bucket that are held; a fuller one is counted by its next bits
+BUCKET_BITS = 16  # bits of its ordinal that choose the bucket in which a value is counted, the highest bits first
+SORTED_AT_ONCE = 4_000_000  # values of a bucket that are sorted in memory; a fuller bucket is split by its next bits
 _SIGN = np.uint64(1 << 63)
 
-#: How far a value that is made again, on another machine or in another batch, may be from what it was: twenty times
-#: what was seen (4e-8), relative to 1 or to the value. The row on which a cut fell does not fall out by it.
+#: How far a value that is computed again, on another machine or in another batch, may be from what it was, relative
+#: to 1 or to the value: over twenty times the largest difference seen (4e-8). The row on which a cut fell then stays.
 MADE_AGAIN = 1e-6
 
 
@@ -31,7 +32,8 @@ class Cutoff:
     def passes(self, values: np.ndarray, ids: pl.Series) -> np.ndarray:
         """(M,) float64, (M,) sample_ids → (M,) bool. NaN never passes.
 
-        The sample `boundary_id` passes, too, where its value was made again and is as good as equal (MADE_AGAIN).
+        The sample `boundary_id` also passes where its value was computed again and is almost equal
+        (MADE_AGAIN).
         """
         if self.boundary_id is None:
             return np.asarray(values >= self.threshold)
@@ -54,17 +56,18 @@ def best(values: np.ndarray, count: int) -> np.ndarray:
     """
     if count < 0:
         raise ValueError(f"count must be at least 0, got {count}")
-    order = np.argsort(-values, kind="stable")[: min(count, int(np.count_nonzero(~np.isnan(values))))]
+    order = np.argsort(-values, kind="stable")[:count]  # NaN last
     chosen = np.zeros(len(values), dtype=bool)
     chosen[order] = True
-    return chosen
+    return chosen & ~np.isnan(values)
 
 
 def compat_rank(valued: int, fraction: float) -> int:
     """Rank, 1 is best, of the value that DataComp's rule takes as threshold: index int(V · fraction) of V values.
 
-    All values as good pass: V · fraction + 1, plus ties (formulas.md §2.4, §13.6). The reference fails at fraction 1
-    with an index error; here that is a ValueError, as is anything else outside [0, 1), and no value at all.
+    V · fraction + 1 values pass, and those equal to the last of them (formulas.md §2.4, §13.6).
+    Raises ValueError for a fraction outside [0, 1) (the reference fails at fraction 1 with an index
+    error), and where there is no value.
     """
     if not 0 <= fraction < 1:
         raise ValueError(f"compat fraction must be in [0, 1), got {fraction}; use semantics 'exact' to keep all")
@@ -74,12 +77,13 @@ def compat_rank(valued: int, fraction: float) -> int:
 
 
 def value_of_rank(parts: Callable[[], Iterable[np.ndarray]], rank: int) -> tuple[float, int]:
-    """The value of rank 1 … V, and how many are better, of V values (without NaN) that come part by part.
+    """The value of a rank (1 is best) among V values without NaN, and how many are better.
 
-    `parts` is read two times to five, in memory that does not grow with V: counts in buckets, then the values
-    of the bucket that holds the rank. Of zeros the sign is lost.
+    The values come part by part. `parts` is read two to five times, in memory that does not grow
+    with V: to count values in buckets, then for the values of the bucket that holds the rank. A
+    zero loses its sign.
     """
-    prefix, better = np.uint64(0), 0
+    prefix, better = np.uint64(0), 0  # bits of the ordinal that are known so far, and values with higher ones
     for shift in map(np.uint64, range(64 - BUCKET_BITS, -1, -BUCKET_BITS)):
         counts = np.zeros(1 << BUCKET_BITS, dtype=np.int64)
         for values in parts():
@@ -99,19 +103,22 @@ def value_of_rank(parts: Callable[[], Iterable[np.ndarray]], rank: int) -> tuple
 
 
 def _with_prefix(values: np.ndarray, prefix: np.uint64, shift: int) -> np.ndarray:
-    """(M,) float64 → of those that are no NaN uint64 in their order, whose bits from `shift` on are `prefix`."""
+    """(M,) float64 → ordinals, uint64 in the same order, whose bits from `shift` on are `prefix`; no NaN."""
     bits = (values[~np.isnan(values)] + 0.0).view(np.uint64)  # -0.0 + 0.0 = 0.0
     found = bits ^ ((bits.view(np.int64) >> 63).view(np.uint64) | _SIGN)  # of negative values all bits turn
     return found if shift == 64 else found[found >> np.uint64(shift) == prefix]
 
 
 def _value_of_ordinal(ordinal: np.uint64) -> float:
-    return float((ordinal ^ _SIGN if ordinal & _SIGN else ~ordinal).view(np.float64))
+    bits = ordinal ^ _SIGN if ordinal & _SIGN else ~ordinal
+    return float(bits.view(np.float64))
 
 
 def id_of_rank(parts: Iterable[pl.Series], rank: int) -> str:
-    """The sample_id of rank 1 … N, the lowest first, of N that come part by part; no more than `rank` are held, and a
-    part."""
+    """The sample_id of a rank, 1 is the lowest, of ids that come part by part.
+
+    At most twice `rank` ids and a part are in memory.
+    """
     held = pl.Series([], dtype=pl.String)
     for ids in parts:
         held = pl.concat([held, ids])
@@ -136,7 +143,7 @@ def check_fraction(fraction: float) -> None:
 
 
 def random_ranking(sample_ids: Sequence[str], seed: int) -> np.ndarray:
-    """A value in [0, 1) per sample that depends on its id and the seed only. (N,) ids → (N,) float64.
+    """(N,) sample_ids → (N,) float64 in [0, 1), which depend on the id and the seed only.
 
     The same sample has the same value in every pool, shard order and machine.
     """

@@ -1,7 +1,8 @@
-"""What an agent may ask about the pools of a home. Nothing here writes.
+"""Answers to what an agent may ask about the pools of a home. Nothing here writes.
 
-Texts that came with samples (captions, URLs, names of creators and domains) stand under `untrusted` and nowhere else;
-those of samples on the denylist are left out, purged or not.
+Texts that came with samples (captions, URLs, names of creators and domains) stand under `untrusted`
+and nowhere else. Texts of samples on the denylist are left out, whether they are purged already or
+not.
 """
 
 import re
@@ -34,8 +35,8 @@ from curation_assets.stores.shard_store import ShardStore
 Answer = dict[str, Any]
 PAGES = ("report", "compare")
 MAX_ROWS, MAX_SECONDS = 1000, 60
-MAX_GROUPS = 50  # of a dimension of `diff`: a pool of the web has as many domains as rows
-#: What of a report is no text: scripts, styles, and pictures within the page.
+MAX_GROUPS = 50  # per dimension of `diff`: a pool of the web may have as many domains as rows
+#: Parts of a report that are no text: scripts, styles, and pictures within the page.
 _NO_TEXT = re.compile(r"<(script|style|svg)\b.*?</\1>|\b(?:src|href)=\"data:[^\"]*\"", re.DOTALL)
 
 
@@ -56,20 +57,22 @@ class Home:
         except EXPECTED_ERRORS as error:
             return {"pool": name, "error": str(error)}
         stored = set(stored_tables(ctx.store))
-        rows = ctx.store.scan(SAMPLES).group_by("status").len().collect() if SAMPLES in stored else None
-        kept = {
-            policy: ctx.store.scan(f"filtered/{policy}").filter(pl.col("verdict") == "kept").select(pl.len()).collect()
-            for policy in policies
-            if f"filtered/{policy}" in stored
-        }
+        samples = {}
+        if SAMPLES in stored:
+            samples = dict(sorted(ctx.store.scan(SAMPLES).group_by("status").len().collect().iter_rows()))
+        kept: dict[str, dict[str, int]] = {policy: {} for policy in policies}
+        for policy in policies:
+            if f"filtered/{policy}" in stored:
+                rows = ctx.store.scan(f"filtered/{policy}").filter(pl.col("verdict") == "kept")
+                kept[policy]["kept"] = rows.select(pl.len()).collect().item()
         return {
             "pool": name,
             "kind": ctx.pool.kind_in_words,
             "source": str(ctx.pool.source or "planted"),
             "profile": ctx.pool.profile,
             "shards": len(ctx.store.partitions(SAMPLES)),
-            "samples": {} if rows is None else dict(sorted(rows.iter_rows())),
-            "policies": {policy: {"kept": int(kept[policy].item())} if policy in kept else {} for policy in policies},
+            "samples": samples,
+            "policies": kept,
         }
 
     def tables(self, pool: str) -> Answer:
@@ -85,12 +88,12 @@ class Home:
         rows = []
         for name, table in declared.items():
             reasons = Counter(why for _, why in plan.partitions(name))
-            row: Answer = {"table": name, "title": table.title, "rows": None}
-            row |= {"stale": dict(reasons), "sql": None}
+            row: Answer = {"table": name, "title": table.title, "rows": None, "stale": dict(reasons), "sql": None}
             if name in stored:
-                columns = {key: str(kind) for key, kind in ctx.store.scan(name).collect_schema().items()}
-                count = ctx.store.scan(name).select(pl.len()).collect().item()
-                row |= {"rows": count, "sql": f"{pool}.{name.replace('/', '_')}", "columns": columns}
+                scan = ctx.store.scan(name)
+                row["rows"] = scan.select(pl.len()).collect().item()
+                row["sql"] = f"{pool}.{name.replace('/', '_')}"
+                row["columns"] = {column: str(dtype) for column, dtype in scan.collect_schema().items()}
             rows.append(row)
         return {"pool": pool, "tables": rows, "stale": [row["table"] for row in rows if row["stale"]]}
 
@@ -121,7 +124,7 @@ class Home:
         threshold: float | None = None,
         rank_by: str | None = None,
     ) -> Answer:
-        """What two policies keep apart; without `right`, one policy and itself with another cut or signal.
+        """How two policies' subsets differ; without `right`, a policy and itself with another cut or signal.
 
         `fraction`: share of the pool that is kept, in (0, 1]; `threshold`: in the signal's unit; `rank_by`: such as
         signals.clip_score. `shifts`: the 50 largest of each dimension.
@@ -132,11 +135,12 @@ class Home:
         content = policy_comparison(ctx.store, find_policy(known, left), other).whole().to_dict()
         denied = set(self._denied(pool).ids)
         nearest = [row for row in content.pop("nearest_dropped") if row["sample_id"] not in denied]
-        counted, shifts = Counter[str](), []
+        groups, shifts = Counter[str](), []
         for row in content.pop("shifts"):  # the largest of a dimension first
-            counted[row["dimension"]] += 1
-            shifts += [row] if counted[row["dimension"]] <= MAX_GROUPS else []
-        return {**content, "groups": dict(counted), "untrusted": {"nearest_dropped": nearest, "shifts": shifts}}
+            groups[row["dimension"]] += 1
+            if groups[row["dimension"]] <= MAX_GROUPS:
+                shifts.append(row)
+        return {**content, "groups": dict(groups), "untrusted": {"nearest_dropped": nearest, "shifts": shifts}}
 
     def lineage(self, pool: str, table: str) -> Answer:
         """What a table (stage/name) or a policy's subset was made from: tables, data versions, code, models, runs."""
@@ -149,8 +153,8 @@ class Home:
         """What a pool has cost so far: seconds and bytes per stage and table, and per kept sample of each policy."""
         ctx = self._open(pool)
         costs = table_costs(ctx.store, tables_of(ctx))
-        policies = {name for name, row in self._pool(pool)["policies"].items() if row.get("kept")}
-        kept = {name: per_kept_sample(ctx.store, name) for name in sorted(policies)}
+        policies = sorted(self._pool(pool)["policies"].items())
+        kept = {name: per_kept_sample(ctx.store, name) for name, row in policies if row.get("kept")}
         return {"stages": stage_costs(costs).to_dicts(), "tables": costs.to_dicts(), "per_kept_sample": kept}
 
     def sql(self, query: str, max_rows: int = 100, seconds: float = 10) -> Answer:
@@ -185,9 +189,10 @@ class Home:
         return PoolContext.open(self.settings, self._known(pool))
 
     def _known(self, pool: str) -> str:
-        """Raises ValueError for what is no declared pool, with the names there are."""
-        if pool not in list_pools(self.settings):
-            raise ValueError(f"no pool {pool!r}; declared: {', '.join(list_pools(self.settings)) or 'none'}")
+        """The name of a declared pool. Raises ValueError that names the declared ones for another."""
+        declared = list_pools(self.settings)
+        if pool not in declared:
+            raise ValueError(f"no pool {pool!r}; declared: {', '.join(declared) or 'none'}")
         return pool
 
     def _denied(self, pool: str) -> Denied:
