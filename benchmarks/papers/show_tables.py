@@ -130,11 +130,11 @@ def _number(column: str, cell: Cell | None, leans: bool) -> str:
     if column in COUNT_COLUMNS:
         return f"{cell.value:,.0f}"
     if cell.low is None or cell.high is None:
-        return written(cell.value)
+        return written(cell.value)[0]
     if leans:
-        value, low, high = written(cell.value, cell.low, cell.high).split()
+        value, low, high = written(cell.value, cell.low, cell.high)
         return f"{value} ({low} to {high})"
-    return " ±".join(written(cell.value, (cell.high - cell.low) / 2).split())
+    return " ±".join(written(cell.value, (cell.high - cell.low) / 2))
 
 
 def _markdown(table: PaperTable) -> str:

@@ -222,11 +222,11 @@ def _orders(ours: Sequence[Row], printed: Sequence[Row], column: str) -> list[st
             if len(shared) < FEWEST_SETS or np.isnan(rho):
                 continue
             interval = spearman_interval(rho, len(shared))
-            low_high = "no interval" if interval is None else " to ".join(written(*interval).split())
+            low_high = "no interval" if interval is None else " to ".join(written(*interval))
             where = "their own size" if size is None else written_share(float(size))
             of = f" on {evaluated}" if evaluated else ""
             sentences.append(
-                f"Order by {column} at {where} and the printed one{of}: Spearman {written(rho)} ({low_high}) over "
+                f"Order by {column} at {where} and the printed one{of}: Spearman {written(rho)[0]} ({low_high}) over "
                 f"{len(shared)} training sets."
             )
     return sentences

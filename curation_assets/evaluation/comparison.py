@@ -5,6 +5,7 @@ The statistics are docs/user/evaluation.md, "Comparing training sets".
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -20,8 +21,8 @@ from curation_assets.numeric.metrics.comparison import (
 )
 
 RANDOM = "random"  # the training set that all others are compared with
-REFERENCE = "what the others are compared with"  # its reading
-EQUAL_COUNT = 0.01  # subsets of their own size are compared where their counts differ by at most this share
+REFERENCE = "what the others are compared with"  # in the reading of RANDOM
+EQUAL_COUNT = 0.01  # subsets without a stated size are compared where their counts differ by at most this share
 ALL_TRAINERS = "all"
 
 #: A table `downstream/<trainer>` with the columns `pool` and `trainer`.
@@ -43,18 +44,18 @@ SCORE_SCHEMA: Mapping[str, pl.DataType] = {
 
 @dataclass(eq=False)
 class _TrainingSet:
-    """All runs of one training set under one metric, and what is known of them."""
+    """All runs of one training set under one metric, and its row of the comparison."""
 
-    values: dict[str, object]  # of its row of the comparison, so far
+    values: dict[str, Any]  # column of the comparison → value, as far as it is known
     runs: dict[str, dict[int, float]]  # pool → seed → value
     counts: dict[str, float]  # pool → samples trained on, the mean of its runs
-    notes: list[str]  # what the reader of the figures must know
-    difference: Estimate | None = None  # from random
+    notes: list[str]  # remarks for the reader of the figures; joined they are the column `reading`
+    difference: Estimate | None = None  # from random; None where the two are not compared
 
     @classmethod
     def of(cls, rows: pl.DataFrame) -> "_TrainingSet":
-        """From its rows of METRIC_SCHEMA. Raises ValueError for a run with two values."""
-        valued = rows.filter(pl.col("value").is_finite())  # null is not
+        """The training set of rows of METRIC_SCHEMA. Raises ValueError for a run with two values."""
+        valued = rows.filter(pl.col("value").is_finite())  # neither nan nor null
         runs: dict[str, dict[int, float]] = {}
         for policy, pool, seed, value in valued.select("policy", "pool", "seed", "value").iter_rows():
             if seed in runs.setdefault(pool, {}):
@@ -62,8 +63,11 @@ class _TrainingSet:
             runs[pool][seed] = value
         counts = dict(rows.group_by("pool").agg(pl.col("n").mean()).iter_rows())
         values = {name: rows[name][0] for name in ("trainer", "policy", "kind", "size", "metric")}
-        seeds = {seed for of_pool in runs.values() for seed in of_pool}
-        values |= {"n": round(float(str(rows["n"].mean()))), "pools": len(runs), "seeds": len(seeds)}
+        values |= {
+            "n": round(rows.select(pl.col("n").mean()).item()),
+            "pools": len(runs),
+            "seeds": valued["seed"].n_unique(),
+        }
         lacking = rows.filter(~pl.col("value").is_finite().fill_null(False))["reason"].fill_null("no reason given")
         reasons = ", ".join(lacking.unique(maintain_order=True))
         if not runs:
@@ -79,7 +83,7 @@ class _TrainingSet:
         return cls(values, runs, counts, notes)
 
     def compare(self, random: "_TrainingSet | None") -> None:
-        """Note the paired difference from random, and what limits it; none where the two are not comparable."""
+        """Set the paired difference from random; note its limits, or why there is no comparison."""
         if not self.runs:
             return
         if random is self:
@@ -89,39 +93,43 @@ class _TrainingSet:
             self.notes.insert(0, "not compared: no random training set of this size")
             return
         differences = paired_differences(self.runs, random.runs)
-        pairs = [(self.counts[pool], random.counts[pool]) for pool in differences]
-        sizes = [
-            f"{own:,.0f} samples against random's {others:,.0f}"
-            for own, others in pairs
-            if abs(own - others) > EQUAL_COUNT * others
-        ][:1]
         if not differences:
             self.notes.insert(0, "not compared: no run with the pool and seed of a random one")
-        elif sizes and self.values["size"] is None:
-            self.notes.insert(0, f"not compared: {sizes[0]}")
-        else:
-            if len(differences) < len(self.runs):
-                sizes.append(f"compared in {len(differences)} of {len(self.runs)} pools")
-            self.notes[:0] = sizes
-            self.difference = one = estimate(independent_units(differences))
-            self.values |= {"difference": one.mean, "difference_low": one.low, "difference_high": one.high}
+            return
+        limits = []
+        for pool in differences:
+            own, others = self.counts[pool], random.counts[pool]
+            if abs(own - others) > EQUAL_COUNT * others:
+                limits.append(f"{own:,.0f} samples against random's {others:,.0f}")
+                break
+        if limits and self.values["size"] is None:
+            self.notes.insert(0, f"not compared: {limits[0]}")
+            return
+        if len(differences) < len(self.runs):
+            limits.append(f"compared in {len(differences)} of {len(self.runs)} pools")
+        self.notes[:0] = limits
+        self.difference = one = estimate(independent_units(differences))
+        self.values |= {"difference": one.mean, "difference_low": one.low, "difference_high": one.high}
 
 
 def compare_training_sets(metrics: pl.DataFrame, *, holm_adjusted: bool = False) -> pl.DataFrame:
     """One row per trainer, training set, size and metric, as `downstream/comparison` holds them.
 
-    `metrics`: rows of the tables `downstream/<trainer>` of one or more pools (METRIC_SCHEMA); all metrics: higher is
-    better. With several pools a pool is the unit, and the interval holds the variance of pool, draw and seed; with one
-    pool a seed is, and the reading states it. `difference`: from random of the same size, by pool and seed.
-    `is_clear`: the interval of the difference excludes 0; with `holm_adjusted` only where it still does after Holm's
-    correction for all comparisons of the table. Equal means share the better rank; who lacks pools that others have is
-    not ranked. Raises ValueError for missing columns, and for a run with two values of one metric.
+    `metrics`: rows of the tables `downstream/<trainer>` of one or more pools (METRIC_SCHEMA).
+    Higher is better in all metrics. With several pools the pool is the unit, and the interval holds
+    the variance of pool, draw and seed; with one pool the seed is the unit, which the reading
+    states. `difference`: from random of the same size, by pool and seed. `is_clear`: the interval
+    of the difference excludes 0; with `holm_adjusted` only where the difference stays clear after
+    Holm's correction for all comparisons of the table. Equal means share the better rank; a
+    training set that lacks a pool which another one has is not ranked. Raises ValueError for
+    missing columns, and for a run with two values of one metric.
     """
     rows: list[_TrainingSet] = []
     for part in checked_metrics(metrics).partition_by("trainer", "size", "metric", maintain_order=True):
         sets = [_TrainingSet.of(one) for one in part.partition_by("policy", "kind", maintain_order=True)]
-        # the control before a policy of the same name
-        random = min((one for one in sets if one.values["policy"] == RANDOM), key=_kind, default=None)
+        # by kind: the control comes before a policy of the same name
+        named_random = [one for one in sets if one.values["policy"] == RANDOM]
+        random = min(named_random, key=lambda one: one.values["kind"], default=None)
         for one in sets:
             one.compare(random)
         _rank(sets)
@@ -131,12 +139,8 @@ def compare_training_sets(metrics: pl.DataFrame, *, holm_adjusted: bool = False)
     return table.sort("trainer", "size", "metric", "rank", "policy", "kind", nulls_last=True)
 
 
-def _kind(training_set: _TrainingSet) -> str:
-    return str(training_set.values["kind"])
-
-
 def checked_metrics(metrics: pl.DataFrame) -> pl.DataFrame:
-    """The columns of METRIC_SCHEMA in their types. Raises ValueError for those that are missing or of another type."""
+    """The columns of METRIC_SCHEMA in their types. Raises ValueError for a missing or wrong one."""
     missing = [name for name in METRIC_SCHEMA if name not in metrics.columns]
     if missing:
         raise ValueError(f"a table of metrics needs the columns {', '.join(METRIC_SCHEMA)}; {', '.join(missing)} lack")
@@ -147,19 +151,19 @@ def checked_metrics(metrics: pl.DataFrame) -> pl.DataFrame:
 
 
 def _rank(sets: list[_TrainingSet]) -> None:
-    """Ranks by mean, 1 best, of those that have every pool which one of them has."""
+    """Set the ranks by mean, 1 is best. A training set that lacks another one's pool gets none."""
     pools = {pool for one in sets for pool in one.runs}
     complete = [one for one in sets if pools and one.runs.keys() == pools]
     for one in sets:
         if one.runs and one not in complete:
             one.notes.append(f"{len(one.runs)} of {len(pools)} pools, so without a rank")
-    means = [round(float(str(one.values["mean"])), 12) for one in complete]  # the order of summing ranks nothing
+    means = [round(one.values["mean"], 12) for one in complete]  # equal up to the order of summing
     for one, mean in zip(complete, means, strict=True):
         one.values["rank"] = 1 + sum(other > mean for other in means)
 
 
 def _decide(sets: list[_TrainingSet], holm_adjusted: bool) -> None:
-    """Whether each difference is clear, and its sentence."""
+    """Set whether each difference is clear, and the reading of each row."""
     tested = {one: one.difference.p for one in sets if one.difference is not None and one.difference.p is not None}
     after_holm = dict(zip(tested, holm(np.array(list(tested.values()))), strict=True))
     for one in sets:
@@ -180,23 +184,27 @@ def _sentence(difference: Estimate, is_clear: bool) -> str:
         if difference.units > 1 and not mean:
             return f"the same as random in all {difference.units} pairs"
         where = "one pair" if difference.units == 1 else f"all {difference.units} pairs alike"
-        amount = f"{written(abs(mean))} {side} random" if mean else "the same as random"
+        amount = f"{written(abs(mean))[0]} {side} random" if mean else "the same as random"
         return f"{amount} in {where}, so without an interval"
-    if is_clear and mean < 0:  # below random by .04 (.01 to .07): the interval of what is stated
+    if is_clear and mean < 0:  # "below random by .04 (.01 to .07)": without the sign, as `below` states it
         mean, low, high = -mean, -high, -low
-    amount, low_text, high_text = written(mean, low, high).split()
+    amount, low_text, high_text = written(mean, low, high)
     start = f"{side} random by" if is_clear else "no difference from random shown:"
     return f"{start} {amount} ({low_text} to {high_text})"
 
 
-def written(*numbers: float) -> str:
-    """Numbers with one blank between them, all with as many decimals as none but 0 needs to differ from 0: 3 to 6.
+def written(*numbers: float) -> list[str]:
+    """Numbers as texts with equally many decimals, 3 to 6: so many that only 0 is written as 0.
 
-    Without the 0 before the point: .041 −.002 1.250.
+    Without the 0 before the point: .041, −.002, 1.250.
     """
-    digits = next((d for d in range(3, 6) if all(not n or round(n, d) for n in numbers)), 6)
-    texts = (f"{abs(n):.{digits}f}".removeprefix("0") for n in numbers)
-    return " ".join(f"−{text}" if n < 0 else text for n, text in zip(numbers, texts, strict=True))
+    smallest = min((abs(number) for number in numbers if number), default=1)
+    digits = next((digits for digits in range(3, 6) if round(smallest, digits)), 6)
+    texts = []
+    for number in numbers:
+        text = f"{abs(number):.{digits}f}".removeprefix("0")
+        texts.append(f"−{text}" if number < 0 else text)
+    return texts
 
 
 def written_share(size: float) -> str:
@@ -219,9 +227,10 @@ def comparisons_in_words(comparison: pl.DataFrame) -> str:
 def score_training_sets(comparison: pl.DataFrame) -> pl.DataFrame:
     """Rao et al.'s Score of every training set, per trainer and over all trainers, at each size.
 
-    Of the means of `compare_training_sets`: per metric min–max over the training sets of one size, then the mean over
-    metrics (formulas.md §8.4), in [0, 1]. A metric that no training set has is left out; a training set that lacks
-    another, or pools that others have, has no score, and the reading names what it lacks.
+    It is computed from the means of `compare_training_sets`: per metric min–max over the training
+    sets of one size, then the mean over metrics (formulas.md §8.4), in [0, 1]. A metric that no
+    training set has is left out. A training set that lacks another metric, or a pool that others
+    have, has no score, and the reading names what it lacks.
     """
     rows = []
     trainers = comparison["trainer"].unique(maintain_order=True).to_list()
@@ -230,8 +239,7 @@ def score_training_sets(comparison: pl.DataFrame) -> pl.DataFrame:
         parts.append((ALL_TRAINERS, comparison))
     for trainer, part in parts:
         for (size,), of_size in part.group_by("size", maintain_order=True):
-            for row in _scores(of_size):
-                rows.append({"trainer": trainer, "size": size, **row})
+            rows += [{"trainer": trainer, "size": size, **row} for row in _scores(of_size)]
     return pl.DataFrame(rows, schema=dict(SCORE_SCHEMA), orient="row")
 
 
@@ -239,20 +247,26 @@ def _scores(of_size: pl.DataFrame) -> list[dict[str, object]]:
     """policy, kind, metrics, score, reading of the training sets of one size; best first, without a score last."""
     ranked = of_size.filter(pl.col("rank").is_not_null())
     columns = sorted(set(ranked.select("trainer", "metric").iter_rows()))
-    means = {(r["policy"], r["kind"], r["trainer"], r["metric"]): r["mean"] for r in ranked.iter_rows(named=True)}
-    sets = list(dict.fromkeys(of_size.select("policy", "kind").iter_rows()))
-    lacks = {each: [metric for trainer, metric in columns if (*each, trainer, metric) not in means] for each in sets}
-    complete = [each for each in sets if not lacks[each] and columns]
+    means: dict[tuple[str, str], dict[tuple[str, str], float]] = {}  # training set → column → mean
+    for policy, kind in of_size.select("policy", "kind").iter_rows():
+        means[policy, kind] = {}
+    for policy, kind, trainer, metric, mean in ranked.select("policy", "kind", "trainer", "metric", "mean").iter_rows():
+        means[policy, kind][trainer, metric] = mean
+    complete = [one for one, of_set in means.items() if columns and len(of_set) == len(columns)]
     scored: dict[tuple[str, str], float] = {}
     if len(complete) > 1:
-        table = np.array([[means[(*each, *column)] for column in columns] for each in complete])  # (S, M)
-        scored = dict(zip(complete, map(float, data_set_scores(table)), strict=True))
+        table = np.array([[means[one][column] for column in columns] for one in complete])  # (S, M)
+        scored = dict(zip(complete, data_set_scores(table).tolist(), strict=True))
     rows: list[dict[str, object]] = []
-    for policy, kind in sorted(sets, key=lambda each: (-scored.get(each, -1.0), each)):
-        reading = None
-        if (policy, kind) not in scored:
-            missing = lacks[policy, kind]
-            reading = f"no score: without {', '.join(missing)}" if missing else "no score: no other training set"
-        rows.append({"policy": policy, "kind": kind, "metrics": len(columns), "score": scored.get((policy, kind)),
-                     "reading": reading})  # fmt: skip
+    for one in sorted(means, key=lambda one: (-scored.get(one, -1.0), one)):
+        missing = [metric for trainer, metric in columns if (trainer, metric) not in means[one]]
+        if one in scored:
+            reading = None
+        elif missing:
+            reading = f"no score: without {', '.join(missing)}"
+        else:
+            reading = "no score: no other training set"
+        policy, kind = one
+        row = {"policy": policy, "kind": kind, "metrics": len(columns), "score": scored.get(one), "reading": reading}
+        rows.append(row)
     return rows

@@ -241,8 +241,8 @@ def test_scores() -> None:
 
 
 def test_written() -> None:
-    assert written(0.041, -0.02, 1.25) == ".041 −.020 1.250"
-    assert written(0.0004, 0.1) == ".0004 .1000"
+    assert written(0.041, -0.02, 1.25) == [".041", "−.020", "1.250"]
+    assert written(0.0004, 0.1) == [".0004", ".1000"]
 
 
 def test_intervals_over_pools_hold_the_true_difference() -> None:

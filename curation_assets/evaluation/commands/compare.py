@@ -117,7 +117,7 @@ def _share_text(size: float | None) -> str:
 
 
 def _shown_metrics(comparison: pl.DataFrame) -> pl.DataFrame:
-    """Those of the report, and all of a trainer that has none of these."""
+    """The rows of metrics that the report shows, or all rows of a trainer that has none of these."""
     keep = pl.lit(False)
     for name in comparison["trainer"].unique():
         of_trainer = pl.col("trainer") == name
@@ -134,9 +134,9 @@ def _show_part(part: pl.DataFrame) -> None:
     for block in part.partition_by("metric", maintain_order=True):
         rows.append((block["metric"][0], "", "", ""))
         for row in block.iter_rows(named=True):
-            mean = "–" if row["mean"] is None else written(row["mean"])
+            mean = "–" if row["mean"] is None else written(row["mean"])[0]
             if row["low"] is not None:
-                value, low, high = written(row["mean"], row["low"], row["high"]).split()
+                value, low, high = written(row["mean"], row["low"], row["high"])
                 mean = f"{value} ({low} to {high})"
             rows.append((f"  {row['policy']}", f"{row['n']:,}", mean, _against_random(row)))
             first = 0 if row["difference_low"] is None else 1  # the first sentence is the last column
@@ -162,9 +162,11 @@ def _against_random(row: dict[str, float | None]) -> str:
     if difference is None:
         return ""
     if row["difference_low"] is None or row["difference_high"] is None:
-        return f"{written(difference)}, no interval"
-    value, low, high = written(difference, row["difference_low"], row["difference_high"]).split()
-    word = "no difference shown" if not row["is_clear"] else "above" if difference > 0 else "below"
+        return f"{written(difference)[0]}, no interval"
+    value, low, high = written(difference, row["difference_low"], row["difference_high"])
+    word = "above" if difference > 0 else "below"
+    if not row["is_clear"]:
+        word = "no difference shown"
     return f"{word}: {value} ({low} to {high})"
 
 
