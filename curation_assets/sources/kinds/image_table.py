@@ -1,15 +1,14 @@
-"""Images that lie in Parquet files or in a folder: every row with its image, which is copied and never downloaded.
+"""Pools whose images lie in Parquet files or in a folder: they are copied, never downloaded.
 
-Which columns hold what, and the three layouts: sources/image_columns.py.
+sources/image_columns.py has the three layouts, and which columns hold what.
 """
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import astuple
 from functools import partial
-from itertools import starmap
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -47,7 +46,7 @@ from curation_assets.stores.text_format import SUFFIXES, TextFormat, table_suffi
 
 
 class ImageTable(TableSource):
-    """Images in Parquet, or files that a table names, or KEY.jpg with KEY.txt."""
+    """Images in Parquet files, or image files that a table names, or KEY.jpg with KEY.txt."""
 
     order = 20
     opens_urls = False
@@ -69,7 +68,7 @@ class ImageTable(TableSource):
         return Found(source, named | given_columns_of(source, offered.columns, schema, list(named.values())))
 
     def check(self, pool: PoolFacts, settings: Settings) -> None:
-        """Raise ValueError for a column that is not there, and where not one row of a source has an image."""
+        """Raise ValueError for a column that is not there, and where no row has an image."""
         super().check(pool, settings)
         split = self.split(pool, settings)
         if not split.rows:
@@ -83,22 +82,25 @@ class ImageTable(TableSource):
         )
 
     def reading(self, pool: PoolFacts, source: Path) -> Reading:
-        """Rows as those of `url_table`, with further columns, IMAGE_SCHEMA: a row whose image cannot be read has none
-        of them, and a source_reason. Every image is read once per version of the source, to be identified; none is
-        held."""
+        """Rows with the columns of `url_table` and those of IMAGE_SCHEMA. Where an image cannot be
+        read, its row has null in the latter and a source_reason. Every image is read once per
+        version of the source, for its hash; none is held in memory."""
         text, folder = pool.text_format, folder_of(source)
         columns = {name: theirs for name in _READ if (theirs := pool.columns.get(name))}
         image, numbers, carried = columns.pop("image", None), self.numbers(pool), carried_columns(pool.columns)
         tables = [] if image is None else tables_in(source)
         if image is not None and not tables:
             raise FileNotFoundError(f"source {source} has no table ({', '.join(SUFFIXES)}) any more; put it back")
-        facts = {
+        facts: dict[str, Any] = {
             "names": [path.relative_to(folder).as_posix() for path in tables] or _beside(source),
             "columns": [image, columns],
-            **({"numbers": dict(numbers)} if numbers else {}),
-            **({"carried": carried} if carried else {}),
-            **({} if text == TextFormat() else {"text": text.config()}),
         }
+        if numbers:
+            facts["numbers"] = numbers
+        if carried:
+            facts["carried"] = carried
+        if text != TextFormat():
+            facts["text"] = text.config()
         if image is None:
             return Reading([], facts, lambda: [_rows_beside(source)])
         named, counts = list[str](), dict[str, int]()
@@ -130,14 +132,14 @@ _READ = ("image", "caption", "url", "uid", OWN_ID)
 
 
 def _where_tables_lie(source: Path) -> Path:
-    """`data/` of a downloaded Hugging Face data set, whose folder has no table of its own; else the source itself."""
+    """The folder `data/` of a downloaded Hugging Face data set, or the source itself."""
     data = source / "data"
     is_data_set = source.is_dir() and any(data.glob("*.parquet")) and not tables_in(source)
     return data if is_data_set else source
 
 
 def understood(pool: PoolFacts, split: Split) -> str:
-    """One sentence on a pool: rows, images, captions, and every reason for which a row has none."""
+    """One sentence on a pool: its rows, images and captions, and why rows fail."""
     images = inside = captions = duplicates = 0
     reasons: Counter[str] = Counter()
     for rows in split.columns("caption", "is_duplicate", "source_reason", "image_row"):
@@ -147,9 +149,7 @@ def understood(pool: PoolFacts, split: Split) -> str:
         inside += int(rows["image_row"].is_not_null().sum())
         duplicates += int(rows["is_duplicate"].sum())
         reasons.update(kinds_of(rows["source_reason"]))
-    where = {True: "in KEY.txt beside them", False: f"in column {pool.columns.get('caption')}"}[
-        "image" not in pool.columns
-    ]
+    where = f"in column {pool.columns.get('caption')}" if "image" in pool.columns else "in KEY.txt beside them"
     if split.facts.get("captions_in_lists"):
         where += " (lists: the first of each)"
     in_files = f" ({inside} in Parquet, {images - inside} in files)" if inside else ""
@@ -167,6 +167,7 @@ def understood(pool: PoolFacts, split: Split) -> str:
 _SCHEMA = pl.Schema(
     {"caption": pl.String(), "url": pl.String(), "uid": pl.String(), **IMAGE_SCHEMA, "source_reason": pl.String()}
 )
+_FOUND_SCHEMA = pl.Schema({**IMAGE_SCHEMA, "image_reason": pl.String()})
 
 
 def _rows_of_tables(
@@ -179,7 +180,7 @@ def _rows_of_tables(
     named: list[str],
     counts: dict[str, int],
 ) -> Iterator[pl.DataFrame]:
-    """Rows of all tables with their images, those of a table at once; `named` and `counts` as of `Reading`."""
+    """Rows of all tables with their images, a frame per table; fills `Reading.named` and `counts`."""
     folder, has_bytes, has_lists = folder_of(source), False, False
     texts_read = {**dict.fromkeys(("caption", "url", "uid")), **columns}
     for path in tables:
@@ -190,40 +191,31 @@ def _rows_of_tables(
         has_bytes = holds_bytes(dtype)
         texts = pl.concat(text_parts(path, texts_read, numbers, text))
         if has_bytes:
-            images = _bytes_rows(folder, path, image, named)
+            cells = image_cells(path, image)
         else:
             names = read_sound_rows(path, [image], text=text)[image].cast(pl.String)
-            images = _file_rows(folder, names, named)
-        first = pl.coalesce("source_reason", "image_reason").alias("source_reason")
-        yield (
-            texts.hstack(images)
-            .with_columns(first)
-            .select(*_SCHEMA, *numbers, *(name for name in texts_read if name not in _SCHEMA))
-        )
+            cells = ((None, name) for name in names)
+        rows = texts.hstack(_images_of(folder, path, cells, named))
+        rows = rows.with_columns(source_reason=pl.coalesce("source_reason", "image_reason"))
+        yield rows.select(*_SCHEMA, *numbers, *(name for name in texts_read if name not in _SCHEMA))
         has_lists = has_lists or isinstance(schema.get(columns.get("caption", "")), pl.List)
     counts["captions_in_lists"] = int(has_lists)
     if source.is_dir() and not has_bytes:
         counts["unlisted_images"] = len(set(image_names(folder)) - {Path(name).as_posix() for name in named})
 
 
-def _bytes_rows(folder: Path, path: Path, column: str, named: list[str]) -> pl.DataFrame:
-    """Where each row's image lies: in this very file, or in a file that its `path` names."""
+def _images_of(
+    folder: Path, path: Path, cells: Iterable[tuple[bytes | None, str | None]], named: list[str]
+) -> pl.DataFrame:
+    """Where each row's image lies: in this table, if its cell has bytes, or in the file that it names."""
     rows: list[dict[str, str | int | None]] = []
-    for number, (data, name) in enumerate(image_cells(path, column)):
+    for number, (data, name) in enumerate(cells):
         if data:
             digest = hashlib.sha256(data).hexdigest()
             file = path.relative_to(folder).as_posix()
             rows.append({"image_file": file, "image_row": number, "image_sha256": digest, "image_reason": None})
         else:
             rows.append(_file_row(folder, name, named))
-    return pl.DataFrame(rows, schema=_FOUND_SCHEMA, orient="row")
-
-
-_FOUND_SCHEMA = pl.Schema({**IMAGE_SCHEMA, "image_reason": pl.String()})
-
-
-def _file_rows(folder: Path, names: pl.Series, named: list[str]) -> pl.DataFrame:
-    rows = [_file_row(folder, name, named) for name in names]
     return pl.DataFrame(rows, schema=_FOUND_SCHEMA, orient="row")
 
 
@@ -242,19 +234,18 @@ def _file_row(folder: Path, name: str | None, named: list[str]) -> dict[str, str
 
 
 def _beside(source: Path) -> list[list[str | int]]:
-    """Name and state of every image below a folder and of every text."""
+    """Name and state of every image and every text below a folder."""
     names = sorted({name for pair in pairs_in(source) for name in pair if name})
     return [[name, *astuple(FileState.of(source / name))] for name in names if (source / name).is_file()]
 
 
 def _rows_beside(source: Path) -> pl.DataFrame:
-    """One row per image or text of one name: as in tars, an image without text is a row (missing_txt), and a text
-    without image (missing_image)."""
-
-    def row_of(image: str, text: str) -> dict[str, str | int | None]:
+    """A row per image with its text. As in tars, an image without text is a row (missing_txt), and
+    so is a text without image (missing_image)."""
+    rows = []
+    for image, text in pairs_in(source):
         caption, text_reason = caption_in(source, text)
         row = _file_row(source, image or None, [])
         reason = row.pop("image_reason") or text_reason
-        return {"caption": caption, "url": None, "uid": None, **row, "source_reason": reason}
-
-    return pl.DataFrame(starmap(row_of, pairs_in(source)), schema=_SCHEMA, orient="row")
+        rows.append({"caption": caption, "url": None, "uid": None, **row, "source_reason": reason})
+    return pl.DataFrame(rows, schema=_SCHEMA, orient="row")

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -80,13 +81,15 @@ def reading_of_columns(pool: PoolFacts, source: Path, numbers: Mapping[str, str]
     own_id = {OWN_ID: pool.columns[OWN_ID]} if pool.columns.get(OWN_ID) else {}
     carried, files = carried_columns(pool.columns), table_files(source)
     folders = [partition_values(path) for path in files]
-    facts = {
-        "columns": [*columns.values(), *own_id.values()],
-        **({} if text == TextFormat() else {"text": text.config()}),
-        **({"numbers": dict(numbers)} if numbers else {}),
-        **({"carried": carried} if carried else {}),
-        **({"folders": folders} if any(folders) else {}),
-    }
+    facts: dict[str, Any] = {"columns": [*columns.values(), *own_id.values()]}
+    if text != TextFormat():
+        facts["text"] = text.config()
+    if numbers:
+        facts["numbers"] = dict(numbers)
+    if carried:
+        facts["carried"] = carried
+    if any(folders):
+        facts["folders"] = folders
     return Reading(files, facts, partial(_rows, files, columns | own_id | carried, text, numbers))
 
 
@@ -104,5 +107,5 @@ def _rows(
     more = [*numbers, *(ours for ours in columns if ours not in _READ)]
     for path in files:
         for rows in text_parts(path, columns, numbers, text):
-            has_reasons = rows["source_reason"].null_count() < rows.height
-            yield rows.select(*_READ, *(["source_reason"] if has_reasons else []), *more)
+            reasons = ["source_reason"] if rows["source_reason"].null_count() < rows.height else []
+            yield rows.select(*_READ, *reasons, *more)

@@ -90,7 +90,7 @@ class Webdataset(Source):
         return without_denied(rows, denylist).with_columns(tar=pl.lit(_from_work(tar, pool, settings)))
 
     def expected_rows(self, pool: PoolFacts, settings: Settings) -> int:
-        """From the tables beside the tars where all have one; else an estimate by the first tar."""
+        """Rows by the tables beside the tars where all have one; else an estimate by the first tar."""
         return expected_row_count(find_tars(self.path(pool, settings)))
 
     def describe(self, pool: PoolFacts, settings: Settings, given: ColumnNames) -> Iterator[Note]:
