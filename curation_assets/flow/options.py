@@ -15,27 +15,28 @@ KeepWhich = Literal["best", "hard", "easy", "random"]
 
 @checked("duplicates")
 class DuplicateSettings:
-    """The option `duplicates`: what makes two samples near-duplicates, and which one is kept."""
+    """The option `duplicates`: when two samples are near-duplicates, and which one is kept."""
 
     heading: ClassVar = "Duplicates"
 
     perceptual_bits: Whole | None = setting(
-        default=4, ge=0, le=15, unit="bits of 64", description="pHashes that differ in at most so many; null: no pHash."
+        default=4, ge=0, le=15, unit="bits of 64", description="Most bits in which pHashes differ; null: no pHash."
     )
     cosine: Number | None = setting(
-        default=None, gt=0, le=1, description="Image embeddings at least so near (SemDeDup); null: not compared."
+        default=None, gt=0, le=1, description="Least cosine of image embeddings (SemDeDup); null: not compared."
     )
     pdq_bits: Whole | None = setting(
-        default=None, ge=0, le=31, unit="bits of 256", description="PDQ hashes that differ in at most so many (31)."
+        default=None, ge=0, le=31, unit="bits of 256", description="Most bits in which PDQ hashes differ, such as 31."
     )
     copy_cosine: Number | None = setting(
         default=None,
         gt=0,
         le=1,
-        description="SSCD vectors at least so near (.75); needs role copy_descriptor; null: not compared.",
+        description="Least cosine of SSCD vectors, such as .75; needs role copy_descriptor; null: not compared.",
     )
     keep: KeepWhich = setting(
-        default="best", description="Which one: best (prefer), hard or easy (far from its cluster's centre), random."
+        default="best",
+        description="Which one: best (see prefer), hard (far from its cluster's centre), easy (near it) or random.",
     )
     prefer: str | None = setting(
         default=None, description="Table whose better value is kept, such as signals.clip_score; null: most pixels."
@@ -51,33 +52,33 @@ class DuplicateSettings:
 
     @property
     def columns(self) -> list[str]:
-        """Derived columns that are compared."""
-        both = (
-            ("perceptual_hash", self.perceptual_bits),
-            ("pdq_hash", self.pdq_bits),
-            ("copy_descriptor", self.copy_cosine),
-            ("image_embedding", self.cosine),
-        )
-        return [name for name, limit in both if limit is not None]
+        """Derived columns that are compared: those with a limit."""
+        limits = {
+            "perceptual_hash": self.perceptual_bits,
+            "pdq_hash": self.pdq_bits,
+            "copy_descriptor": self.copy_cosine,
+            "image_embedding": self.cosine,
+        }
+        return [name for name, limit in limits.items() if limit is not None]
 
 
 @checked("train_sba")
 class BridgeTraining:
-    """The option `train_sba`: the bridge of the semantic teacher; null takes the published recipe (formulas.md
-    §1.4)."""
+    """The option `train_sba`: training of the semantic teacher's bridge. Null is the published
+    recipe's value (formulas.md §1.4)."""
 
     heading: ClassVar = "Training of SBA's bridge"
 
     captions: str | None = setting(default=None, description="File to train on; null: the pool's other captions.")
     save_every: Whole = setting(default=200, ge=1, unit="steps", description="How often the training is saved.")
-    learning_rate: Number | None = setting(default=None, gt=0, description="Highest of the schedule; null: .002.")
-    warm_up_share: Number | None = setting(default=None, ge=0, lt=1, description="Of all steps; null: .03.")
+    learning_rate: Number | None = setting(default=None, gt=0, description="Peak of the schedule; null: .002.")
+    warm_up_share: Number | None = setting(default=None, ge=0, lt=1, description="Share of all steps; null: .03.")
     weight_decay: Number | None = setting(default=None, ge=0, description="Of AdamW; null: 0.")
     epochs: Whole | None = setting(default=None, ge=1, description="Passes over the captions; null: 2.")
     batch_size: Whole | None = setting(default=None, ge=1, unit="captions", description="Per step; null: 32.")
     accumulation: Whole | None = setting(default=None, ge=1, unit="steps", description="Per update; null: 4.")
     max_length: Whole | None = setting(default=None, ge=1, unit="tokens", description="Longest sequence; null: 2048.")
-    max_gradient_norm: Number | None = setting(default=None, gt=0, description="Longer ones are clipped; null: 1.")
+    max_gradient_norm: Number | None = setting(default=None, gt=0, description="Longer gradients are clipped; null: 1.")
     seed: Whole | None = setting(default=None, description="Of initial weights and order; null: 42.")
 
 
@@ -121,11 +122,11 @@ class FlowOptions(Options):
         file_of=(BENCHMARKS,),
     )
     decontaminate_words: Whole = setting(
-        default=13, ge=5, unit="words", description="In a row, that a caption shares with a text of a benchmark; or 8."
+        default=13, ge=5, unit="words", description="In a row, shared with a text of a benchmark; 8 finds more."
     )
     decontaminate_crops: Switch = setting(
         default=True,
-        description="Hash benchmarks' images as cropped, framed, written upon, too: .1 to 1 s an image, once.",
+        description="Also hash benchmarks' images cropped, framed and with text on them: .1 to 1 s an image, once.",
     )
     policies: tuple[str, ...] | None = setting(
         default=None, description="Policies that judge the pool; null: all whose signals it runs."
