@@ -1,4 +1,4 @@
-"""What a table's computation may use: the pool, its store, the models of the profile, progress."""
+"""The context of a pool: all that the computation of a table may use."""
 
 import functools
 import hashlib
@@ -36,15 +36,15 @@ from curation_assets.stores.shard_store import ShardStore
 
 @dataclass
 class PoolContext:
-    """All that a table's computation may use: the pool, its store, the models of the profile, and progress."""
+    """All that the computation of a table may use: pool, store, models of the profile, progress."""
 
     settings: Settings
     pool: Pool
     store: ShardStore
     run_id: str = ""
     progress: ProgressReporter = field(default_factory=Silent)
-    planned: frozenset[str] = frozenset()  # tables that this process makes one after another, so together if it is less
-    is_stopped: threading.Event = field(default_factory=threading.Event)  # set: what waits for others ends at once
+    planned: frozenset[str] = frozenset()  # all tables of this run; those that read the same images share one pass
+    is_stopped: threading.Event = field(default_factory=threading.Event)  # set: shards and downloads that wait end
 
     @classmethod
     def open(
@@ -58,7 +58,7 @@ class PoolContext:
     ) -> "PoolContext":
         """Context of a declared pool. Raises what `load_pool` raises for an unknown name.
 
-        Of a home in a bucket, what other machines wrote since it was opened is taken in.
+        In a home in a bucket, it sees what other machines wrote since the home was opened.
         """
         pool = load_pool(settings, pool_name)
         settings = settings.for_pool(pool.profile)
@@ -70,7 +70,7 @@ class PoolContext:
     def profile(self) -> Profile:
         """The profile in force, with the pool's own addresses where it names some."""
         addresses = dict(self.pool.roles)
-        has_own = self.distils and self.ratings is not None  # a student that nobody's ratings vouch for must be named
+        has_own = self.distils and self.ratings is not None  # without ratings its own student must be named to be used
         if not has_own and self.settings.profile.roles.get("student", "pool:").startswith("pool:"):
             addresses.setdefault("student", "embedded:icc_student")
         if self.has_photo_bank:
@@ -98,26 +98,28 @@ class PoolContext:
 
     @property
     def ratings(self) -> Literal["human", "planted"] | None:
-        """Whose ratings of captions ICC is fitted on and compared with: of the option `labels`, or planted in the drawn
-        world. None: nobody's, the pool's captions are real and fusion weights that ship are used."""
+        """Which ratings of captions ICC is fitted on and compared with: people's (option `labels`),
+        or those planted in the drawn world. None: the pool has real captions without ratings, and
+        the shipped fusion weights are used."""
         if FlowOptions.of(self).labels is not None:
             return "human"
         return "planted" if self.pool.is_planted else None
 
     @property
     def trains_downstream(self) -> bool:
-        """Whether this pool trains a small model on every subset: held-out scenes come with world pools only."""
+        """Whether this pool trains a small model on every subset. The default is yes for world
+        pools alone, as only these come with held-out scenes."""
         options = FlowOptions.of(self)
         return self.pool.is_planted if options.downstream is None else options.downstream
 
     @property
     def pool_models(self) -> Path:
-        """Where `pool:NAME` addresses point: folders of models that this pool distilled."""
+        """The folder of models that this pool distilled; `pool:NAME` addresses point into it."""
         return self.store.root / "distilled"
 
     @functools.cached_property
     def options(self) -> PoolOptions:
-        """What the pool's declaration sets for the stages, else what the profile does, else the defaults."""
+        """The options in force: the declaration's, else the profile's, else the defaults."""
         profile = self.settings.profile
         if not profile.options:
             return self.pool.options
@@ -127,24 +129,27 @@ class PoolContext:
     def methods(self, stage: str) -> list[Method]:
         """The methods of a stage that this pool runs, with the settings that the profile gives them.
 
-        A method that is no default runs where the profile's `methods` or the pool's option `methods` (a list of names)
-        names it, or where its values are given (option `given_signals`). Raises ValueError for an unknown name in
-        these options. In a pool of captions only, what reads images is left out unless the option `methods` names it.
+        A method that is no default runs where the profile's `methods` or the pool's option
+        `methods` names it, or where its values are given (option `given_signals`). In a pool of
+        captions only, a method that reads images is left out unless the option `methods` names it.
+        Raises ValueError for an unknown name in these options.
         """
+        named = FlowOptions.of(self).methods
         return [
             with_parameters(method, **self.profile.methods.get(method.name, {}))
             for method in self._chosen(stage)
-            if method.name in FlowOptions.of(self).methods or not self.lacking(method.columns, method.name)
+            if method.name in named or not self.lacking(method.columns, method.name)
         ]
 
     def methods_without_values(self) -> list[Method]:
-        """Signals by options and profile that no sample of the pool can have a value of."""
+        """Signals that options and profile choose, but that no sample of the pool can have a value of."""
         return [method for method in self._chosen("signals") if self.lacking(method.columns, method.name)]
 
     def lacking(self, columns: Iterable[str], method: str | None = None) -> list[str]:
-        """Those of the columns that no sample of the pool can have: of images, in a pool of captions only.
+        """Columns that no sample of the pool can have: in a pool of captions only, those of images.
 
-        None of a `method` whose values are given, nor columns that are given, nor sizes that the source has.
+        Columns that are given and sizes that the source has are not lacking, nor is any column of a
+        `method` whose values are given.
         """
         if self.pool.has_images or method in SourceOptions.of(self).given_signals:
             return []
@@ -152,7 +157,7 @@ class PoolContext:
         return [name for name in columns if name not in there and "." not in name]
 
     def _chosen(self, stage: str) -> list[Method]:
-        """The methods of a stage by options and profile, with values or without; teachers by option `teachers`."""
+        """Methods of a stage that options and profile choose; the option `teachers` chooses teachers."""
         options = FlowOptions.of(self)
         if stage == "teachers" and options.teachers is not None:
             return self._named_teachers(options.teachers)
@@ -171,9 +176,11 @@ class PoolContext:
         return named
 
     def method_config(self, name: str) -> dict[str, Any]:
-        """Settings of a method as its manifests record them; of a setting that names a file also its content."""
+        """Settings of a method as its manifests record them, with the content of files that they name."""
         settings = dict(self.profile.methods.get(name, {}))
-        return described_settings(get_method(name), settings) if settings and name in method_names() else settings
+        if settings and name in method_names():
+            return described_settings(get_method(name), settings)
+        return settings
 
     def engines(self, roles: Iterable[str]) -> dict[str, Any]:
         """The engines that fill `roles`, loaded once per process."""
@@ -182,7 +189,7 @@ class PoolContext:
         return {role: load_engine(role, self.profile, pool_models=self.pool_models) for role in roles}
 
     def identities(self, roles: Iterable[str]) -> list[Any]:
-        """Which models would answer, without loading them."""
+        """Identities of the models that fill `roles`, which are not loaded."""
         from curation_assets.engines import identify_engine
 
         return [identify_engine(role, self.profile, pool_models=self.pool_models) for role in roles]
@@ -192,10 +199,13 @@ class PoolContext:
         return min((self.profile.batch_size.get(role, default) for role in roles), default=default)
 
     def image_loader(self, *, few: bool = False) -> Callable[[Mapping[str, Any]], Image.Image]:
-        """A function from a row of raw/samples to its RGB image. It raises ImageRejected(reason); and StoreError where
-        the tar no longer holds the image that was registered, so that no value of another image gets into a table.
+        """A function from a row of raw/samples to its RGB image.
 
-        `few`: of a tar in a bucket a small part is wanted; it is not fetched whole where it has an index.
+        It raises ImageRejected(reason) where there is no usable image, and StoreError where the tar
+        no longer holds the image that was registered, so that no value of another image gets into a
+        table.
+        `few`: only few images of a tar are wanted; a tar in a bucket that has an index is then not
+        fetched whole.
         """
 
         def load(row: Mapping[str, Any]) -> Image.Image:

@@ -1,7 +1,7 @@
-"""What every place that holds samples brings along: how they are found, purged, looked for and verified there.
+"""Holders: classes that find, purge, search and verify the samples in one kind of place.
 
-A holder lies in the `holders.py` of its folder, and is found by that file. `curate takedown` and `curate verify` are
-loops over all of them.
+A holder is a class in the `holders.py` of its folder, and is found there. `curate takedown` and
+`curate verify` are loops over all holders.
 """
 
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ from curation_assets.flow.table import Tables
 from curation_assets.stores.damage import Check
 from curation_assets.stores.scrubbing import HASHES, Needles
 
-#: Samples that are taken down, with what is looked for.
+#: Samples that are taken down, with the texts and hashes by which they are searched.
 SAMPLE_SCHEMA = pl.Schema(
     {
         "sample_id": pl.String(),
@@ -32,20 +32,20 @@ SAMPLE_SCHEMA = pl.Schema(
 
 @dataclass
 class Takedown:
-    """A takedown under way in one pool."""
+    """A takedown in one pool, as far as it is done."""
 
     pool: str
     samples: pl.DataFrame  # SAMPLE_SCHEMA
     with_sources: bool = False
     sources: dict[str, str] = field(default_factory=dict)  # path of a source to be rewritten → sha256 as registered
-    digests_before: dict[str, str] = field(default_factory=dict)  # path relative to home → sha256
-    tables: list[str] = field(default_factory=list)  # that were materialised before, in flow order
-    remaining_sources: list[str] = field(default_factory=list)
+    digests_before: dict[str, str] = field(default_factory=dict)  # file, relative to home → sha256 before the purge
+    tables: list[str] = field(default_factory=list)  # tables that were materialised before, in flow order
+    remaining_sources: list[str] = field(default_factory=list)  # files of owners that still hold samples
     reasons: dict[str, str] = field(default_factory=dict)  # sample_id → why it is taken down, where that was stated
     holding: list[str] = field(default_factory=list)  # frozen tables that held one of the samples
-    entries: list[list[str]] = field(default_factory=list)  # kind and hash of those of the denylist that name samples
+    entries: list[list[str]] = field(default_factory=list)  # entries of the denylist that name samples: [kind, hash]
     shared: list[str] = field(default_factory=list)  # texts and image hashes of samples that other rows have, too
-    is_purged: bool = False  # everything that held a sample is removed: what is made again since then stays
+    is_purged: bool = False  # all that held a sample is removed; files that are made after this stay
 
     @property
     def shards(self) -> list[str]:
@@ -58,51 +58,50 @@ class Takedown:
 
     @property
     def sample_ids(self) -> list[str]:
-        """Of the samples, each once."""
+        """Ids of the samples, each once."""
         return self.samples["sample_id"].unique().to_list()
 
     def add_entries(self, entries: Iterable[tuple[str, str]]) -> None:
-        """Note entries of the denylist, (kind, hash), by which samples were found."""
+        """Add entries of the denylist, (kind, hash), by which samples were found."""
         self.entries = sorted(map(list, {*map(tuple, self.entries), *entries}))
 
     @property
     def texts(self) -> frozenset[str]:
-        """What leaves records and loose files, which nothing makes again: the texts of `needles`, and the ids."""
+        """Texts to remove from records and loose files, which no run writes anew: `needles` and ids."""
         return self.needles.texts | set(self.sample_ids)
 
     @property
     def needles(self) -> Needles:
-        """What must be found nowhere afterwards."""
+        """Texts and hashes that must be found nowhere after the takedown."""
         return Needles.of(self.samples, but=self.shared)
 
 
 @dataclass(frozen=True)
 class Left:
-    """What a takedown left: (place, what of a sample), and what could not be looked at, in sentences."""
+    """Traces of samples that a takedown left: each is a place and what of a sample it holds."""
 
     found: list[tuple[str, str]] = field(default_factory=list)  # the next takedown purges it
     with_owners: list[tuple[str, str]] = field(default_factory=list)  # in files that are not ours
-    not_done: list[str] = field(default_factory=list)
+    not_done: list[str] = field(default_factory=list)  # sentences on places that could not be searched
 
 
 class Holder:
-    """A place of a pool that holds samples. A holder overrides what applies to it.
+    """A kind of place in which a pool holds samples. A holder overrides the steps that apply to it.
 
-    Every step may be killed and is then made again with the same takedown: a purge of what is purged changes nothing.
+    A step that was killed is done again with the same takedown. So a second purge changes nothing.
     """
 
-    #: When it is purged: 0 what registered rows lead to, 1 the tables (registered rows among them), 2 what only quotes.
+    #: The order of purges: 0 files that registered rows lead to, 1 tables (those rows too), 2 files that only quote.
     turn: int = 0
 
     def find(self, ctx: PoolContext, tables: Tables, takedown: Takedown, *, is_resumed: bool) -> None:
-        """Add the samples that the denylist knows and that are still held here. Changes no file.
+        """Add the samples that the denylist names and that are still held here. Changes no file.
 
-        `is_resumed`: a takedown that was begun with its settings goes on.
+        `is_resumed`: the takedown was begun before, and goes on with its settings.
         """
 
     def artefacts(self, ctx: PoolContext, tables: Tables, takedown: Takedown) -> Iterable[Path]:
-        """Files that hold, or may have held, a sample: the certificate has their hashes, and they are
-        searched afterwards."""
+        """Files that hold or held a sample: they are hashed for the certificate, and searched later."""
         return ()
 
     def of_shard(self, ctx: PoolContext, shard: str) -> Iterable[Path]:
@@ -110,25 +109,25 @@ class Holder:
         return ()
 
     def purge(self, ctx: PoolContext, tables: Tables, takedown: Takedown) -> None:
-        """Remove the samples; adds to `remaining_sources` what is its owner's and stays."""
+        """Remove the samples. An owner's files stay, and are added to `remaining_sources`."""
 
     def searched(self, ctx: PoolContext, tables: Tables, takedown: Takedown) -> Iterable[Path]:
-        """Further files to be searched afterwards."""
+        """Further files to search after the purge."""
         return ()
 
     def left(self, ctx: PoolContext, takedown: Takedown) -> Left:
-        """What is left elsewhere than in these files."""
+        """Traces that are left in other places than these files."""
         return Left()
 
     def certified(self, ctx: PoolContext, tables: Tables, takedown: Takedown) -> dict[str, Any]:
-        """Entries of the certificate: what was flagged, what stays."""
+        """Entries of the certificate: what was marked, and what stays."""
         return {}
 
     def withdraw(self, ctx: PoolContext, takedown: Takedown, certificate: str) -> None:
-        """Mark what listed the samples and stays. `certificate`: path of that of the takedown, below the home."""
+        """Mark files that listed the samples and stay. `certificate`: its path below the home."""
 
     def checks(self, ctx: PoolContext, tables: Tables) -> Iterable[Check]:
-        """What compares the files with what was recorded of them. Changes nothing."""
+        """Checks that compare the files with their records. Changes nothing."""
         return ()
 
 

@@ -1,14 +1,15 @@
 """Dagster's SQLite storage with one transaction for the events of many shards, and files that stay open
 (docs/decisions/0035).
 
-A table of 1,280 shards ends with 1,280 materialisation events. Dagster hands them over in batches where
-DAGSTER_EVENT_BATCH_SIZE is set, and its Postgres storage writes them so. Its SQLite storage takes them one by one and
-opens, synchronises and closes two files for each, which empties SQLite's log into them, and compiles its statements
-anew. For the file of a new run it reads all of its migrations, twice. Imported where EVENT_BATCHES is on.
+A table of 1,280 shards ends with 1,280 materialisation events. Where DAGSTER_EVENT_BATCH_SIZE is
+set, Dagster hands them over in batches, which its Postgres storage writes as such. Its SQLite
+storage takes them one by one: for each it opens, synchronises and closes two files, and compiles
+its statements anew. For the file of a new run it reads all of Dagster's migrations, twice. This
+module is imported where EVENT_BATCHES is on.
 
 Upstream: `SqliteEventLogStorage.store_event_batch` in one transaction per file, as SqlEventLogStorage has it for
-Postgres, and an engine per file. DAGSTER_EMIT_PARTITION_SUBSET_IN_PLANNED_EVENTS halves
-the events, but then no partition of a run that fails is shown as failed (docs/decisions/0035).
+Postgres, and an engine per file. DAGSTER_EMIT_PARTITION_SUBSET_IN_PLANNED_EVENTS would halve the
+events, but then no partition of a run that fails is shown as failed (docs/decisions/0035).
 """
 
 import contextlib
@@ -36,7 +37,7 @@ ASSET_EVENTS = {
 }  # fmt: skip
 EVENTS = event_log_tables().tables["event_logs"]
 BUSY_SECONDS = 30  # as Dagster: how long a connection waits for a file that another process writes
-OPEN_FILES = 4  # the index over all runs, the run under way, and those that are looked at
+OPEN_FILES = 4  # the index over all runs, the run in progress, and two runs that somebody looks at
 
 
 @functools.cache
@@ -46,18 +47,17 @@ def _migrations() -> ScriptDirectory:
 
 
 class BatchedSqliteEventLogStorage(SqliteEventLogStorage):
-    """The files and tables of Dagster's own storage; events that come together are written together, and the files
-    used last stay open."""
+    """Dagster's own storage, with batches of events in one transaction, and files that stay open."""
 
     def __init__(self, base_dir: str, inst_data: Any = None) -> None:
         self._engines: dict[str, Engine] = {}  # by file, the one used last at the end
-        self._tables: set[str] = set()  # of the index: Dagster asks for one before it reads or writes it
+        self._tables: set[str] = set()  # tables that the index is known to have: Dagster asks before each use
         weakref.finalize(self, _close, self._engines)  # at the latest when the process ends
         super().__init__(base_dir, inst_data)
 
     @contextlib.contextmanager
     def _connect(self, shard: str) -> Iterator[Connection]:
-        """As Dagster does it, with a connection that is kept: one at a time of all files, and a transaction."""
+        """As Dagster does it, but the connection stays open. One file at a time, in a transaction."""
         with self._db_lock:
             engine = self._engine_of(shard)
             if shard not in self._initialized_dbs:
@@ -84,7 +84,7 @@ class BatchedSqliteEventLogStorage(SqliteEventLogStorage):
         return engine
 
     def has_table(self, table_name: str) -> bool:
-        """Whether the index has a table, which it then keeps. Dagster opens and closes the file for each look."""
+        """Whether the index has a table. A yes is remembered: Dagster would open the file for each look."""
         if table_name not in self._tables and super().has_table(table_name):
             self._tables.add(table_name)
         return table_name in self._tables
@@ -100,9 +100,10 @@ class BatchedSqliteEventLogStorage(SqliteEventLogStorage):
         super().dispose()
 
     def _initdb(self, engine: Engine, for_index_shard: bool = False) -> None:
-        """As Dagster does it; the file of a new run without reading the migrations again."""
+        """As Dagster does it, but the file of a new run is made without reading migrations again."""
         if not for_index_shard and not os.path.exists(str(engine.url.database)):
-            with contextlib.suppress(DatabaseError), engine.connect() as connection:  # another process makes it, too
+            # DatabaseError: another process makes the same file
+            with contextlib.suppress(DatabaseError), engine.connect() as connection:
                 event_log_tables().create_all(connection)
                 connection.execute(text("PRAGMA journal_mode=WAL;"))
                 MigrationContext.configure(connection).stamp(_migrations(), "head")
@@ -111,7 +112,7 @@ class BatchedSqliteEventLogStorage(SqliteEventLogStorage):
         super()._initdb(engine, for_index_shard)
 
     def store_event_batch(self, events: Sequence[dg.EventLogEntry]) -> None:
-        """Store events: those of assets in one transaction per file, others (checks that are planned) one by one."""
+        """Store events of assets in one transaction per file, others (planned checks) one by one."""
         for run_id, of_run in groupby(events, key=lambda event: event.run_id):
             of_assets: list[dg.EventLogEntry] = []
             for event in of_run:
@@ -133,7 +134,7 @@ class BatchedSqliteEventLogStorage(SqliteEventLogStorage):
             ids = [int(row[0]) for row in connection.execute(in_order, rows)]
             self._store_asset_event_tags(connection, events, ids)
             last = {(row["asset_key"], row["dagster_event_type"]): at for at, row in enumerate(rows)}
-            for at in sorted(last.values()):  # the row of an asset tells of its last event of a kind
+            for at in sorted(last.values()):  # the index has a row per asset, with the last event of each type
                 self._store_asset_event(connection, events[at], ids[at])
 
 
@@ -143,7 +144,7 @@ def _close(engines: dict[str, Engine]) -> None:
 
 
 class BatchedSqliteStorage(DagsterSqliteStorage):
-    """Dagster's SQLite storage with that event log, for `storage: custom:` of a dagster.yaml."""
+    """Dagster's SQLite storage with this event log, for `storage: custom:` of a dagster.yaml."""
 
     def __init__(self, base_dir: str, inst_data: Any = None) -> None:
         super().__init__(base_dir, inst_data)

@@ -1,7 +1,7 @@
 """The subset files of a pool: per policy DataComp's sorted ids, a table of them, and the keys of samples in their tars.
 
-They grow by what came: where only shards came since, which lie after all others, their ids are merged into the file
-that is there, and their keys follow.
+Where the only change is new shards that come after all others, the files in force are kept: the new
+ids are merged into theirs, and the new keys are appended.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ from curation_assets.stores.tar_samples import sample_key
 
 
 def write_subsets(ctx: PoolContext, folder: Path) -> None:
-    """Fill the folder. In memory are a shard, and the ids of one subset."""
+    """Write the files into the folder. Memory holds a shard, and the ids of one subset."""
     policies, shards = policies_of(ctx), ctx.store.partitions(SAMPLES)
     held = _held_shards(ctx, policies, shards)
     denylist = Denylist.load(ctx.settings.home)  # a takedown that is not applied yet already counts
@@ -60,12 +60,12 @@ def write_subsets(ctx: PoolContext, folder: Path) -> None:
             before = load_npy(ctx.store.checked_file(SUBSETS, f"{policy.name}.npy")) if held else None
             packed = _packed_ids(ids[policy.name], before)
             write_sorted_subset(folder / f"{policy.name}.npy", folder / f"{policy.name}.parquet", packed)
-            del packed  # before those of the next policy come
-    ctx.store.remove("filtered/ledger")  # of a version before, whose ledgers were files of the whole pool
+            del packed  # so that the ids of two policies are never in memory together
+    ctx.store.remove("filtered/ledger")  # earlier versions had ledgers as files of the whole pool
 
 
 def _packed_ids(file: IO[bytes], before: np.ndarray | None) -> np.ndarray:
-    """The ids of a file, and those of a subset in force, as sorted u8,u8."""
+    """The ids in a file, and those of the subset in force, as sorted u8,u8."""
     halves = np.fromfile(file, dtype=np.uint64).reshape(-1, 2)
     if before is not None:
         halves = np.concatenate([before.view(np.uint64).reshape(-1, 2), halves])
@@ -73,28 +73,29 @@ def _packed_ids(file: IO[bytes], before: np.ndarray | None) -> np.ndarray:
 
 
 def _held_shards(ctx: PoolContext, policies: Sequence[Policy], shards: Sequence[str]) -> int:
-    """How many of the shards the files in force hold as they are now; 0 unless the others come after them, and nothing
-    else is another."""
+    """How many shards, the first ones, the files in force hold, if only later shards are new; else 0."""
     manifest = ctx.store.manifest(SUBSETS)
+    if manifest is None:
+        return 0
     table = tables_of(ctx)[SUBSETS]
-    if manifest is None or not manifest.is_made_from(
-        table.version, config_sha256(config_of(ctx, table, None)), (), None
-    ):
+    if not manifest.is_made_from(table.version, config_sha256(config_of(ctx, table, None)), (), None):
         return 0
     read = {(one.asset, one.partition): one.content_sha256 for one in manifest.inputs}
     count = len({partition for _, partition in read})
-    now = {
-        (asset, shard): of_shard.content_sha256
-        for asset in (SAMPLES, *(f"filtered/{policy.name}" for policy in policies))
-        for shard in shards[:count]
-        if (of_shard := ctx.store.manifest(asset, shard)) is not None
-    }
+    now = {}
+    for asset in (SAMPLES, *(f"filtered/{policy.name}" for policy in policies)):
+        for shard in shards[:count]:
+            of_shard = ctx.store.manifest(asset, shard)
+            if of_shard is not None:
+                now[asset, shard] = of_shard.content_sha256
     return count if read == now and count < len(shards) else 0
 
 
 def _kept_rows(ctx: PoolContext, policy: Policy, shard: str, rows: pl.DataFrame) -> pl.DataFrame:
-    """Rows of a shard that a policy keeps, each as often as it counts."""
+    """The rows of a shard that a policy keeps; a row that counts several times is repeated."""
     verdicts = ctx.store.read(f"filtered/{policy.name}", shard, columns=["source_row", "verdict", "value"])
     times = verdicts.select("source_row", times=pl.Series(multiplicity(policy, verdicts))).filter(pl.col("times") > 0)
     kept = rows.join(times, on="source_row", how="inner", maintain_order="left")
-    return kept if not policy.repeats else kept[np.repeat(np.arange(kept.height), kept["times"].to_numpy())]
+    if not policy.repeats:
+        return kept
+    return kept[np.repeat(np.arange(kept.height), kept["times"].to_numpy())]
