@@ -8,8 +8,11 @@ import typer
 from curation_assets.cli.commands import command
 from curation_assets.cli.common import HomeOption, PoolOption, settings_from, show, warn
 from curation_assets.cli.diff import the_pool
+from curation_assets.core.errors import StoreError
 from curation_assets.core.settings import Settings
 from curation_assets.flow.context import PoolContext
+from curation_assets.flow.graph import tables_of
+from curation_assets.operations.releases import check_current
 from curation_assets.outputs.exports.formats import FORMATS, get_format
 from curation_assets.stores.atomic import check_new
 from curation_assets.stores.releases import find_release
@@ -104,7 +107,14 @@ def _located(settings: Settings, subset: str | None, release: str | None, pool: 
         frozen = find_release(settings.home, release, pool)
         return subset_of_release(PoolContext.open(settings, frozen.pool), frozen)
     assert subset is not None
-    return find_subset(PoolContext.open(settings, the_pool(settings, pool)), subset)
+    ctx = PoolContext.open(settings, the_pool(settings, pool))
+    found = find_subset(ctx, subset)
+    if f"filtered/{subset}" in (tables := tables_of(ctx)):
+        try:
+            check_current(ctx, tables, subset)
+        except StoreError as error:
+            warn(f"{error}; this export is of the last run")
+    return found
 
 
 def _check_push(format: str, target: str, validation: int | None) -> None:

@@ -55,9 +55,8 @@ def look(
 
     given = {"caption": caption_column, "image": image_column}
     columns = {ours: None if theirs == "none" else theirs for ours, theirs in given.items() if theirs is not None}
-    page_path = (
-        into or cache_root() / "looks" / f"{path.stem[:60]}-{hashlib.sha256(str(path).encode()).hexdigest()[:8]}.html"
-    )
+    digest = hashlib.sha256(str(path).encode()).hexdigest()[:8]
+    page_path = into or looks_folder() / f"{path.stem[:60]}-{digest}.html"
     on_stop("stopped; nothing is kept")
     home = Path(tempfile.mkdtemp(prefix="curate-look-"))
     atexit.register(shutil.rmtree, home, ignore_errors=True)  # where a second interrupt stops the first removal
@@ -88,6 +87,11 @@ def look(
         show(line)
     if opens:
         webbrowser.open(page_path.absolute().as_uri())
+
+
+def looks_folder() -> Path:
+    """Where pages are written unless `--into` names another place."""
+    return cache_root() / "looks"
 
 
 def _path_of(text: str) -> Path:

@@ -1,6 +1,8 @@
 """curate demo, run: the whole chain without the Dagster UI."""
 
+import json
 import shlex
+import sys
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
@@ -45,6 +47,7 @@ from curation_assets.flow.worth import domain_in_words
 from curation_assets.operations.pieces import cautions_of, check_pieces, pieces_of
 from curation_assets.operations.removed_shards import missing_shards
 from curation_assets.operations.shard_ranges import shards_in
+from curation_assets.selection.judging import reason_kind
 from curation_assets.selection.policy import Policy
 from curation_assets.sources.declaration import add_world_pool, list_pools
 from curation_assets.stages.raw.deliveries import pool_notes
@@ -171,18 +174,16 @@ def run(
     _show_removed_shards(ctx)
     _show_policies(ctx)
     _show_changes(changes)
-    counts = _sample_counts(ctx)
     show()
-    if counts:
-        states = ", ".join(f"{state} {counts[state]:,}" for state in ("kept", "dropped", "failed") if state in counts)
-        show(f"Samples  {sum(counts.values()):,} ({states})")
+    _show_samples(ctx)
     _show_endings(ctx)
     report_page = settings.work(pool) / "downstream" / "report" / "report.html"
     if report_page.exists():
         show(f"Report   {report_page}")
     show(f"Subsets  {settings.work(pool) / 'filtered' / 'subsets'}")
     query = f"select * from {view_sql(pool, 'raw/samples')} limit 5"
-    show(f"Tables   duckdb {shlex.quote(str(settings.catalog))} {shlex.quote(query)}")
+    code = f"import duckdb; print(duckdb.connect({json.dumps(str(settings.catalog))}).sql({json.dumps(query)}))"
+    show(f"Tables   {sys.executable} -c {shlex.quote(code)}")
     show(with_home("Graph    `curate ui`"))
     show(f"Done in {seconds:.0f} s, peak memory {peak.gib:.1f} GiB (workers included).")
 
@@ -252,6 +253,21 @@ def _sample_counts(ctx: PoolContext) -> dict[str, int]:
     if not ctx.store.partitions(SAMPLES):
         return {}
     return dict(ctx.store.scan(SAMPLES).group_by("status").len().collect().iter_rows())
+
+
+def _show_samples(ctx: PoolContext) -> None:
+    """How many rows can be chosen from, and why the others cannot."""
+    if not ctx.store.partitions(SAMPLES):
+        return
+    kinds = pl.coalesce(reason_kind(pl.col("reason")), pl.lit("")).alias("reason")
+    found = ctx.store.scan(SAMPLES).group_by(pl.col("status").cast(pl.String), kinds).len().collect()
+    parts = [f"{found.filter(status='kept')['len'].sum():,} to choose from"]
+    for state in ("dropped", "failed"):
+        of_state = found.filter(status=state).sort("len", "reason", descending=[True, False])
+        if of_state.height:
+            reasons = ", ".join(f"{reason} {count:,}" for _, reason, count in of_state.iter_rows())
+            parts.append(f"{of_state['len'].sum():,} {state} ({reasons})")
+    show(f"Samples  {found['len'].sum():,}: {', '.join(parts)}")
 
 
 def _chosen(ctx: PoolContext, declared: Tables, wanted: list[str], shards: list[str] | None) -> list[str]:

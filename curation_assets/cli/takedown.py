@@ -120,6 +120,7 @@ def apply(
 
     From tars, tables, caches and reports.
     """
+    from curation_assets.cli.look import looks_folder
     from curation_assets.defs.takedown import take_down, withdraw_denied  # Dagster takes seconds to import
     from curation_assets.outputs.exports.taken_down import take_out
     from curation_assets.outputs.holders import flag_denied
@@ -157,12 +158,17 @@ def apply(
 
     failed = each_pool(pool or sorted({*declared, *released}), purge)
     for folder in flag_denied(settings.home):
-        notice(f"export flagged: {folder}")
+        notice(_flagged(folder))
 
     def rewrite(folder: str) -> None:
         ids = take_out(settings.home, Path(folder))
         notice(f"{folder}: {len(ids)} samples taken out" if ids else f"{folder}: holds nothing that is on the denylist")
 
+    if looks := list(looks_folder().glob("*.html")):
+        notice(
+            f"not searched: {len(looks)} pages of `curate look` in {looks_folder()}, which hold captions and "
+            "thumbnails; delete those of this data"
+        )
     if unfound := entries_without_rows(settings.home):
         notice(
             f"{len(unfound)} entries of the denylist have named no row that a pool held, so far: "
@@ -197,6 +203,10 @@ def feed(
     show(f"{count} entries in {out}. What is not applied yet goes by its address alone: `curate takedown apply` first.")
 
 
+def _flagged(folder: str | Path) -> str:
+    return f"export {folder} still holds some; `curate takedown apply --export {folder}` takes them out"
+
+
 def _show(certificate: dict[str, Any]) -> None:
     show(
         f"{certificate['pool']}: {len(certificate['samples'])} rows taken down, "
@@ -221,7 +231,7 @@ def _show(certificate: dict[str, Any]) -> None:
     if names := certificate["not_made_again"]:
         show(f"  not made again: {', '.join(names)}; `curate run {certificate['pool']}` makes them")
     for export in certificate["exports_flagged"]:
-        show(f"  export flagged: {export['folder']}")
+        show(f"  {_flagged(export['folder'])}")
         for copy in export.get("pushed", ()):
             show(
                 f"    a copy is at {copy}: `curate takedown apply --export {export['folder']}`, push it again, and "

@@ -96,7 +96,7 @@ def packages() -> Iterator[Finding]:
         for each in needed
         if (version := versions[each.name]) is not None and not each.specifier.contains(version, prereleases=True)
     ]
-    advice = "pip install --require-hashes -r requirements.lock, or pip install curation_assets again"
+    advice = "pip install --no-deps -r requirements.lock, or pip install curation_assets again"
     if missing:
         yield Finding("packages", "broken", f"missing: {', '.join(missing)}", advice)
     if outside:
@@ -105,8 +105,9 @@ def packages() -> Iterator[Finding]:
         yield Finding("packages", "ok", f"{len(needed)} dependencies within their bounds")
     for guard in (guard for guard in GUARDS if guard.library not in missing and not guard.is_on()):
         sentence = f"{guard.name} of {guard.library} {versions[guard.library]} is off: {guard.gain}"
-        advice = f"install {guard.library}{guard.tried} (docs/contributor/upgrading.md)"
-        yield Finding("packages", "warning", sentence, advice)
+        yield Finding(
+            "packages", "warning", sentence, f"install {guard.library}{guard.tried} (docs/contributor/upgrading.md)"
+        )
     lock = _lock_file()
     if lock is not None:
         differ = [

@@ -110,7 +110,7 @@ def create_release(ctx: PoolContext, tables: Tables, subset: str, name: str) -> 
             f"{profile}, or run the pool with this one"
         )
     described = [name for name in (PROVENANCE, CHOSEN_CAPTION, CONTAMINATION) if name in tables]
-    _check_current(ctx, tables, subset, described)
+    check_current(ctx, tables, subset, described)
     _check_subset(ctx, ledger)
     manifests = _manifests(ctx, subset, described)
     taken_down = _taken_down(ledger)
@@ -181,7 +181,7 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
-def _check_current(ctx: PoolContext, tables: Tables, subset: str, described: Sequence[str]) -> None:
+def check_current(ctx: PoolContext, tables: Tables, subset: str, described: Sequence[str] = ()) -> None:
     """Raise StoreError unless verdicts, subsets and what describes their rows (tables) are made from what the pool has.
 
     Subsets are stale, too, once the denylist has changed.

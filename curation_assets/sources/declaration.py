@@ -286,8 +286,11 @@ def load_pool(settings: Settings, name: str) -> Pool:
     check_home(settings.home)
     path = settings.pools_root / f"{name}.yaml"
     if not path.is_file():
-        known = ", ".join(list_pools(settings)) or "none yet; add one"
-        raise ValueError(f"no pool {name!r} in {settings.pools_root}; declared: {known}")
+        known = ", ".join(list_pools(settings)) or "none"
+        raise ValueError(
+            f"no pool {name!r} in {settings.pools_root}; declared: {known}. `curate pool add` declares one; those of "
+            "another home: --home or CURATION_HOME, by default data/ of the folder where the command runs"
+        )
     use_home(settings.pools_root)
     content = read_yaml(path)
     if not isinstance(content, dict):

@@ -42,6 +42,7 @@ def test_score_icc_over_a_text_file_keeps_order_and_rows(tmp_path: Path) -> None
     [
         (("score", "clipscore", "x.txt", "--out", "y.csv"), "did you mean 'clip_score'"),
         (("run", "nosuchpool"), "no pool 'nosuchpool'"),
+        (("run", "nosuchpool"), "another home: --home or CURATION_HOME"),
         (("pool", "add", "mine", "/no/such/place"), "/no/such/place"),
     ],
 )

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from curation_assets.cli.run import _computes_models, _show_endings
+from curation_assets.cli.run import _computes_models, _show_endings, _show_samples
 from curation_assets.core.settings import Settings, load_profile
 from curation_assets.defs.selection import select_tables
 from curation_assets.evaluation.subset_training import trainers_of
@@ -18,7 +18,7 @@ from curation_assets.flow.graph import tables_of
 from curation_assets.flow.table import Phase
 from curation_assets.sources.declaration import add_world_pool, load_pool, save_pool
 from tests.support.command import curate
-from tests.support.lineage_pools import webdataset_pool
+from tests.support.lineage_pools import finished_photos, webdataset_pool
 
 
 @pytest.mark.parametrize(
@@ -98,6 +98,23 @@ def test_what_is_not_made_yet_is_named_with_what_makes_it(tmp_path: Path) -> Non
         ({"downstream": True, "evaluation_set": "split:0.3"}, "training sets each; `curate evaluate compare", True),
     ],
 )
+def test_samples_that_cannot_be_chosen_are_counted_by_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ctx = finished_photos(tmp_path)
+    rows = ctx.store.read("raw/samples", shard := ctx.store.partitions("raw/samples")[0])
+    first = pl.int_range(pl.len()) < 2
+    status = pl.when(first).then(pl.lit("failed")).otherwise("status").alias("status")
+    reason = pl.when(first).then(pl.lit("image_empty")).otherwise("reason").alias("reason")
+    ctx.store.rewrite("raw/samples", rows.with_columns(status.cast(rows["status"].dtype), reason), shard)
+    _show_samples(ctx)
+    total = ctx.store.scan("raw/samples").select(pl.len()).collect().item()
+    usable = ctx.store.scan("raw/samples").filter(pl.col("status") == "kept").select(pl.len()).collect().item()
+    shown = " ".join(capsys.readouterr().out.split())
+    assert shown.startswith(f"Samples {total}: {usable} to choose from, "), shown
+    assert "failed (image_empty 2" in shown
+
+
 def test_a_table_states_at_the_end_of_a_run_what_was_trained(
     options: dict[str, Any], text: str | None, is_warning: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

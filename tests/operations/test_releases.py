@@ -191,6 +191,15 @@ def test_stale_tables_are_refused_with_what_to_run(ctx: PoolContext) -> None:
     with pytest.raises(StoreError, match=r"is stale.*`curate run photos` brings it up to date"):
         release_of(ctx)
     assert list_releases(ctx.settings.home) == []
+    out = ctx.settings.home / "exported"
+    exported = curate(ctx, "export", "npy", "icc", "--pool", "photos", "--out", out)
+    assert exported.exit_code == 0
+    assert "is stale" in exported.output
+    assert "this export is of the last run" in exported.output
+    kept = read_subset(out / "sample_ids.npy")
+    add_to_denylist(ctx.settings.home, [("uid", kept[0])])
+    applied = curate(ctx, "takedown", "apply")
+    assert f"`curate takedown apply --export {out}` takes them out" in applied.output, applied.output
 
 
 def test_a_takedown_that_is_not_applied_is_refused_with_what_to_run(ctx: PoolContext) -> None:
