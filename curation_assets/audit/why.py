@@ -270,7 +270,8 @@ def _repeats(verdict: dict[str, Any]) -> str:
         return times
     whole, more = divmod(mixture["entries"], max(1, mixture["rows"]))
     parts = [f"each {whole:,} times"] if whole else []
-    parts += [f"the best {more:,} once" + (" more" if whole else "")] if more else []
+    if more:
+        parts.append(f"the best {more:,} once{' more' if whole else ''}")
     return (
         f"{times}: group {mixture['group']} of the mixture, stated share {mixture['weight']:.1%}, was given "
         f"{mixture['entries']:,} entries for the {mixture['rows']:,} rows that it had at the fit: "

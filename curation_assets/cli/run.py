@@ -236,7 +236,9 @@ def _computes_models(ctx: PoolContext, declared: Tables, names: Collection[str] 
 
 def _next_phase(left: Sequence[Table]) -> Phase | None:
     """Which phase can go on: that of the first table that waits, inputs first."""
-    return None if not left else "shards" if left[0].grain == "shard" else "pool"
+    if not left:
+        return None
+    return "shards" if left[0].grain == "shard" else "pool"
 
 
 def _show_left(pool: str, left: Sequence[Table]) -> None:

@@ -225,9 +225,11 @@ def _worths(method: str, profile: Profile) -> dict[str, str]:
 
 
 def _runs(method: Method) -> str:
-    """In which pools a method runs: a pool of captions only leaves out what reads images."""
-    runs = "your own, if named" if method.origin else "default" if method.default else "if named"
-    return runs + (", with images" if method.image_columns else "")
+    """In which pools a method runs: a pool of captions only leaves out methods that read images."""
+    runs = "default" if method.default else "if named"
+    if method.origin:
+        runs = "your own, if named"
+    return f"{runs}, with images" if method.image_columns else runs
 
 
 def _show_profile(profile: Profile, methods: Iterable[Method]) -> None:

@@ -34,7 +34,9 @@ Day = Annotated[str, BeforeValidator(lambda given: given.isoformat() if isinstan
 
 
 def _switched(value: Any) -> Any:
-    return {} if value is True else None if value is False or value == {} else value
+    if value is True:
+        return {}
+    return None if value is False or value == {} else value
 
 
 class _MayBeSwitched(BeforeValidator):
@@ -93,7 +95,7 @@ def checked(noun: str) -> Callable[[type[T]], type[T]]:
             try:
                 build_checked(self, *args, **given)
             except ValidationError as error:
-                name = given.get("name", args[0] if args else None) if first == "name" else None
+                name = given.get("name", next(iter(args), None)) if first == "name" else None
                 raise ValueError(_sentence(error, made, noun if name is None else f"{noun} {name!r}")) from None
 
         made.__init__ = initialise
@@ -201,7 +203,9 @@ def _without_null(annotation: Any) -> tuple[Any, bool]:
     arms = {_without_null(arm)[0] for arm in get_args(annotation)}
     is_nullable = type(None) in arms
     arms -= {type(None)}
-    return (float if arms == {int, float} else arms.pop() if len(arms) == 1 else annotation), is_nullable
+    if arms == {int, float}:
+        return float, is_nullable
+    return (arms.pop() if len(arms) == 1 else annotation), is_nullable
 
 
 def _phrase(plain: Any, *, is_plural: bool = False) -> str:

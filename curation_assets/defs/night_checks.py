@@ -49,7 +49,7 @@ CHECKS: Mapping[Part, NightCheck] = {
 
 
 def checks_of(table: Table, ctx: PoolContext) -> list[NightCheck]:
-    """Those that a table of a pool has."""
+    """The checks that a table of a pool has."""
     return [
         check
         for part, check in CHECKS.items()
@@ -89,13 +89,17 @@ def after_a_run(
 
 
 def _result(check: NightCheck, wrong: Mapping[str, str], more: int = 0) -> dg.AssetCheckResult:
-    """`more`: further ones of which only the number is known."""
+    """`more`: how many further parts are wrong of which only the number is known."""
     count = len(wrong) + more
-    first = next(iter(wrong.values()), "look again: job nightly, or `curate verify --nightly`")
+    description = None
+    if count:
+        description = next(iter(wrong.values()), "look again: job nightly, or `curate verify --nightly`")
+    if count > 1:
+        description = f"{description} (and {count - 1} more)"
     return dg.AssetCheckResult(
         check_name=check.name,
         passed=not count,
         severity=check.severity,
-        description=None if not count else first if count == 1 else f"{first} (and {count - 1} more)",
+        description=description,
         metadata={COUNT: count, WRONG: wrong_table(wrong)} if count else {},
     )

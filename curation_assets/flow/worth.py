@@ -166,7 +166,8 @@ def domain_in_words(domain: str | None) -> str:
 
 def group_name(kind: str, language: str) -> str:
     """Such as 'photo' of English texts, 'photo, not English'."""
-    return ("all kinds" if kind == ANY_KIND else kind) + ("" if language == ENGLISH else ", not English")
+    name = "all kinds" if kind == ANY_KIND else kind
+    return name if language == ENGLISH else f"{name}, not English"
 
 
 def web_worth_of(

@@ -92,7 +92,7 @@ def _fits(sense: Synset, label: str, wordnet: Wordnet) -> bool:
 
 
 def _is_title(word: str, wordnet: Wordnet) -> bool:
-    """Whether a word is what a person is called by: "Miss", "President"."""
+    """Whether a word is a title of persons: "Miss", "President"."""
     senses = wordnet.synsets(word, "n")
     return word.lower() in TITLES or (bool(senses) and senses[0].topic == PEOPLE and not senses[0].instance_of)
 
@@ -100,7 +100,9 @@ def _is_title(word: str, wordnet: Wordnet) -> bool:
 def _kind_of_noun(noun: str, wordnet: Wordnet) -> Kind:
     senses = wordnet.synsets(noun, "n")
     topic = senses[0].topic if senses else None
-    return "place" if topic == PLACES else "time" if topic == TIMES else "thing"
+    if topic == PLACES:
+        return "place"
+    return "time" if topic == TIMES else "thing"
 
 
 def _shown(sense: Synset) -> str:

@@ -22,13 +22,15 @@ def image_blur(image: Images, definition: Definition = "laplacian") -> Values:
     if definition not in get_args(Definition):
         raise ValueError(f"definition must be one of {', '.join(get_args(Definition))}, got {definition!r}")
     variances = [laplacian_variance(one) for one in image]
-    reason = ["too_small" if np.isnan(variance) else None for variance in variances]
-    scores = [
-        variance if why else cleanvision_blur(one) if definition == "cleanvision" else blur_score(variance)
-        for one, variance, why in zip(image, variances, reason, strict=True)
-    ]
+    reason: list[str | None] = ["too_small" if np.isnan(variance) else None for variance in variances]
+    scores = []
+    for one, variance in zip(image, variances, strict=True):
+        if definition == "cleanvision" and not np.isnan(variance):
+            scores.append(cleanvision_blur(one))
+        else:
+            scores.append(blur_score(variance))
     details = [None if why else variance for variance, why in zip(variances, reason, strict=True)]
-    return Values(np.array(scores, dtype=np.float64), list(reason), {"laplacian_variance": details})
+    return Values(np.array(scores, dtype=np.float64), reason, {"laplacian_variance": details})
 
 
 def _stripes(level: int) -> Image.Image:

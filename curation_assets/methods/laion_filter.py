@@ -32,10 +32,10 @@ def laion_filter(
     """
     languages, probabilities = language_identifier.identify_languages(caption)
     cosines = clip_cosine(image_text_encoder.embed_images(image), image_text_encoder.embed_texts(caption))  # (N,)
-    rule = [
-        "not_english" if language != ENGLISH else "low_cosine" if cosine < threshold else None
-        for language, cosine in zip(languages, cosines, strict=True)
-    ]
+    rule: list[str | None] = ["low_cosine" if cosine < threshold else None for cosine in cosines]
+    for i, language in enumerate(languages):
+        if language != ENGLISH:
+            rule[i] = "not_english"
     by_rule = {"not_english": probabilities, "low_cosine": cosines}
     return Values.of(
         np.array([float(broken is None) for broken in rule]),

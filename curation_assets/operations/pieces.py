@@ -107,8 +107,9 @@ def _files(ctx: PoolContext, chosen: list[Table]) -> list[Piece]:
     made, pieces = {table.name for table in chosen}, []
     for option, info in fields_of(PoolOptions).items():
         users, given = tuple(name for name in readers_of(info) if name in made), getattr(ctx.options, option)
-        several = given if isinstance(given, tuple) else () if given is None else (given,)
-        for one in several if users else ():
+        if given is None or not users:
+            continue
+        for one in given if isinstance(given, tuple) else (given,):
             path = Path(str(one)).expanduser()
             is_pool = option == "reference_images" and str(one) in list_pools(ctx.settings)
             state: State = "here" if path.exists() or is_pool else "missing"

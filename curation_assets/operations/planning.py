@@ -53,7 +53,9 @@ class TableFacts:
     @property
     def grain(self) -> str:
         """As the table's: 'shard', 'pool' or 'training'."""
-        return "shard" if self.is_per_shard else "training" if self.training_keys else "pool"
+        if self.is_per_shard:
+            return "shard"
+        return "training" if self.training_keys else "pool"
 
     def count(self, shards: int) -> int:
         """Partitions in a pool of so many shards."""

@@ -35,7 +35,12 @@ def _unlisted(policy: Policy, rows: pl.DataFrame) -> pl.Expr:
     """(N,) licence:ID of rows under a licence that the policy does not name; null for others."""
     column = f"{PROVENANCE}:licence"
     listed = {licence.lower() for licence in policy.licences}
-    words = rows[column].unique().to_list()
-    named = {word: UNKNOWN if word is None else word.lower() if is_licence_id(word) else OTHER for word in words}
-    reasons = {word: None if name in listed else f"{LICENCE}{name}" for word, name in named.items()}
+    reasons: dict[str | None, str | None] = {}
+    for licence in rows[column].unique():
+        name = OTHER
+        if licence is None:
+            name = UNKNOWN
+        elif is_licence_id(licence):
+            name = licence.lower()
+        reasons[licence] = None if name in listed else f"{LICENCE}{name}"
     return pl.col(column).replace_strict(reasons, return_dtype=pl.String)

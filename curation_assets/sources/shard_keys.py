@@ -45,11 +45,12 @@ def tars_by_shard(pool: str, source: Path, work: Path) -> dict[str, Path]:
 
 def tar_of_shard(pool: str, source: Path, work: Path, shard: str) -> Path:
     """The tar of a shard. Raises ValueError where the source has none."""
-    named = _written(pool, work).tars.get(shard)
-    tar = None if named is None else source / named if source.is_dir() else source
-    objects = object_home(source)
-    if tar is not None and (tar.is_file() if objects is None else objects.has(tar)):
-        return tar
+    name = _written(pool, work).tars.get(shard)
+    if name is not None:
+        tar = source / name if source.is_dir() else source
+        objects = object_home(source)
+        if tar.is_file() if objects is None else objects.has(tar):
+            return tar
     tars = tars_by_shard(pool, source, work)
     if shard not in tars:
         raise ValueError(f"pool {pool!r} has no shard {shard!r}; it has {len(tars)}: {list(tars)[:5]} …")

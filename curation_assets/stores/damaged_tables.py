@@ -298,14 +298,16 @@ def _kinds_of(path: Path, encoding: str) -> Mapping[str, set[Kind]]:
 
 
 def _dtype(kinds: Collection[Kind]) -> pl.DataType:
-    """Of a column whose cells are of these kinds; Object where they have no type together."""
+    """The type of a column with cells of these kinds; Object where they have none in common."""
     if "texts" in kinds:
         return pl.List(pl.String)
     if {"text", "undecoded"} & set(kinds):
         return pl.String()
     if kinds and set(kinds) <= {"integer", "number"}:
         return pl.Float64() if "number" in kinds else pl.Int64()
-    return pl.Boolean() if set(kinds) == {"boolean"} else pl.Object() if kinds else pl.Null()
+    if set(kinds) == {"boolean"}:
+        return pl.Boolean()
+    return pl.Object() if kinds else pl.Null()
 
 
 def _json_parts(

@@ -160,8 +160,11 @@ def blob_damage(path: Path, *, fresh: bool = False) -> tuple[str, str] | None:
     """
     if not path.is_symlink() or not _is_blob(path, real := path.resolve()):
         return None
-    compute = sha256_now if SHA256.fullmatch(real.name) else _git_sha1 if _GIT_SHA1.fullmatch(real.name) else None
-    if compute is None:
+    if SHA256.fullmatch(real.name):
+        compute = sha256_now
+    elif _GIT_SHA1.fullmatch(real.name):
+        compute = _git_sha1
+    else:
         return None
     got = compute(real) if fresh else remembered(compute, real)
     return None if got == real.name else (real.name, got)

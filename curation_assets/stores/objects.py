@@ -451,7 +451,9 @@ class ObjectHome:
         key = self.key_of(target)
         known = self._known(key)
         is_own = key.startswith("work/") and (target.name == _TABLE_MANIFEST or key.split("/")[2:3] == ["costs"])
-        mode: Any = "overwrite" if is_own else "create" if known is None else {"e_tag": known.e_tag}
+        mode: Any = "create" if known is None else {"e_tag": known.e_tag}
+        if is_own:
+            mode = "overwrite"
         size = draft.stat().st_size
         if size > MAX_CONDITIONAL_BYTES and mode != "overwrite":
             self._check_unchanged(key, known)
@@ -698,7 +700,7 @@ class _Copies:
 
 
 def _state(stat: os.stat_result) -> tuple[int, int, int]:
-    """Of a file: `Copy.state`."""
+    """The `Copy.state` of a file."""
     return stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 

@@ -171,4 +171,6 @@ def _nodes(value: Any) -> Iterator[dict[str, Any]]:
         one = waiting.pop()
         if isinstance(one, dict):
             yield one
-        waiting += one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
+            waiting += one.values()
+        elif isinstance(one, list):
+            waiting += one

@@ -25,12 +25,14 @@ KINDS: Mapping[str, str] = MappingProxyType(
         "blurred": "a good pair, the image out of focus",
     }
 )
-SEPARATES, PARTLY = 0.8, 0.65  # smallest AUC that is called so
+SEPARATES, PARTLY = 0.8, 0.65  # smallest AUC of each verdict
 
 
 def verdict_of(auc: float) -> str:
     """'separates' (AUC ≥ .8), 'partly' (≥ .65) or 'does not', for a kind that a method was made for."""
-    return "separates" if auc >= SEPARATES else "partly" if auc >= PARTLY else "does not"
+    if auc >= SEPARATES:
+        return "separates"
+    return "partly" if auc >= PARTLY else "does not"
 
 
 def in_order(kinds: Iterable[str]) -> list[str]:

@@ -137,7 +137,11 @@ class Facts:
         else:
             selected = f'select count("{column}") as "{column}"'
         rows, sql = self._asked(selected, of, where)
-        name = f"{of}.{column}" + (f" / {per}" if per is not None else "") + (f" where {where}" if where else "")
+        name = f"{of}.{column}"
+        if per is not None:
+            name += f" / {per}"
+        if where:
+            name += f" where {where}"
         return Number(name, rows.item(), sql, self.files_of(of))
 
     def stated(self, *path: str | int, file: str = RELEASE_FILE) -> Number:

@@ -242,7 +242,9 @@ def _value(value: Any) -> str:
         return ", ".join(f"{key} {_value(one)}" for key, one in value.items())
     if isinstance(value, list | tuple):
         return ", ".join(map(_value, value)) or "none"
-    return "none" if value is None else json.dumps(value) if isinstance(value, bool) else str(value)
+    if value is None:
+        return "none"
+    return json.dumps(value) if isinstance(value, bool) else str(value)
 
 
 def policy(facts: Facts) -> Answer:
