@@ -100,7 +100,8 @@ def _in_several_rows(store: ShardStore) -> pl.Series:
 
 
 def _counted(rows: pl.DataFrame, listed: np.ndarray, reasons: list[pl.DataFrame]) -> list[int]:
-    """Of samples, a row each: how many, judged, kept, listed, both; `reasons` takes why listed ones are not kept."""
+    """How many samples (a row each) there are, are judged, kept, listed, and both; `reasons` gets
+    why listed ones are not kept."""
     mine, ids = as_pairs(*halves_of(rows["sample_id"]).T), np.append(listed, b"")  # where one comes after all of them
     is_kept, is_listed = rows["verdict"] == "kept", pl.Series(ids[np.searchsorted(listed, mine)] == mine)
     missed = rows.filter(is_listed & ~is_kept).group_by("verdict", reason_kind(pl.col("reason")).alias("reason"))

@@ -54,7 +54,7 @@ class Overlap:
         return cls(len(left), int(left.sum()), int(right.sum()), int((left & right).sum()))
 
     def __add__(self, other: "Overlap") -> "Overlap":
-        """Of these rows and others."""
+        """The overlap over these rows and other ones together."""
         return Overlap(*(mine + more for mine, more in zip(astuple(self), astuple(other), strict=True)))
 
     @property

@@ -232,7 +232,7 @@ def exact_rank(ledger: Ledger, step: int, sample_id: str, value: float) -> int:
 
 
 def manifests_behind(store: ShardStore, asset: str, shard: str) -> list[Manifest]:
-    """Of everything that a shard's table rests on, itself included: of the shard or of the whole pool. By table."""
+    """Manifests of all tables that a shard's table rests on, and its own, sorted by table."""
     waiting: list[tuple[str, str | None]] = [(asset, shard)]
     found: dict[str, Manifest] = {}
     while waiting:

@@ -159,7 +159,8 @@ class _Marked:
         self.first = pl.DataFrame(schema=_HERE)
 
     def marks(self) -> Iterator[pl.DataFrame]:
-        """Of each part of the pool, for `shifts`: left for out, right for in."""
+        """The marks of each part of the pool, for `shifts`: left marks samples that went, right
+        those that came."""
         found = self.connection.sql(
             "select shard, source_row, change from raw.samples join changed using (sample_id) order by shard"
         )

@@ -17,7 +17,7 @@ _MADE_FROM = {"code_version": "version", "models": "model", "config_hash": "sett
 
 @dataclass(frozen=True)
 class VerdictChanges:
-    """Of one policy, over the rows that were judged before."""
+    """Changes of one policy's verdicts, over the rows that were judged before."""
 
     policy: str
     flips: dict[str, int]  # 'kept → dropped' → rows

@@ -77,7 +77,7 @@ class OwnModules:
 
     @property
     def folders(self) -> list[Path]:
-        """Of the homes that this process read, the one used last first."""
+        """Folders of the homes that this process read, the last used one first."""
         return [folder for home in _homes if (folder := own_folder(home, self.name)) is not None]
 
     def names(self) -> list[str]:
@@ -140,7 +140,7 @@ class OwnModules:
 
 @functools.lru_cache(maxsize=16)
 def _entry_points(group: str, path: tuple[str, ...]) -> "tuple[EntryPoint, ...]":
-    """Those of the packages on `path`, which takes some 20 ms to read."""
+    """Entry points of the packages on `path`; reading them takes some 20 ms."""
     from importlib.metadata import entry_points
 
     return tuple(entry_points(group=group))

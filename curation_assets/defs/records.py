@@ -113,7 +113,7 @@ def failures(instance: dg.DagsterInstance, pool: Pool, limit: int = 100) -> list
 
 
 def errors_of(instance: dg.DagsterInstance, run: dg.DagsterRun) -> Iterator[tuple[str, float, Any]]:
-    """Of each failed step of a run its key, when, and the error that it raised (None: not recorded)."""
+    """Each failed step of a run: its key, time, and the error that it raised (None: not recorded)."""
     for record in instance.get_records_for_run(run.run_id, of_type=dg.DagsterEventType.STEP_FAILURE).records:
         event = record.event_log_entry.dagster_event
         if event is not None:

@@ -54,7 +54,7 @@ def guarded(app: Starlette, allow_hosts: Sequence[str] = ()) -> OwnPagesOnly:
             raise ValueError(f"--allow-host takes a host name without port, such as curate.example, got {name!r}")
 
     def kind_of(scope: Message) -> Kind:
-        """By the route: pages are the application's one document, what takes a POST is an action (GraphQL, too)."""
+        """The kind of a request by its route: the one document is a page, a POST (GraphQL, too) an action."""
         route = next((one for one in app.routes if one.matches(scope)[0] is not Match.NONE), None)
         if getattr(route, "name", None) == "index_html_endpoint":
             return "page"

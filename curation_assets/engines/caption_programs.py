@@ -129,7 +129,7 @@ class Meteor:
         self.errors = errors  # the file that its error stream goes to
 
     def score(self, references: Sequence[Sequence[str]], candidates: Texts) -> tuple[float, np.ndarray]:
-        """Of the set, and per image (N,), in [0, 1]; N lists of tokenised references, N tokenised candidates.
+        """The score of the set, and (N,) per image, in [0, 1]. References and candidates are tokenised.
 
         `|||` parts METEOR's fields and is taken out of the texts. An empty candidate scores 0.
         Raises ProgramUnavailableError where METEOR ends or exceeds its time, ValueError for unequal or empty input.

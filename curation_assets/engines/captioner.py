@@ -10,8 +10,8 @@ from curation_assets.engines.needs import Companions, Resolve, RoleNeeds, card_o
 
 
 def bank_encoder(address: ModelAddress, settings: Mapping[str, Any], resolve: Resolve) -> Companions:
-    """Of a bank of captions or photographs `image_text_encoder`, which its card names, and what that needs; else
-    none."""
+    """Companions of a bank of captions or photographs: `image_text_encoder`, which its card names,
+    and what that needs. Other models have none."""
     card = card_of(address)
     if card.get("kind") not in ("nearest_captions", "nearest_photo"):
         return {}
@@ -19,7 +19,7 @@ def bank_encoder(address: ModelAddress, settings: Mapping[str, Any], resolve: Re
     return {"image_text_encoder": encoder, **image_text_encoder.companions(encoder, {}, resolve)}
 
 
-#: Of a model that writes captions, however it does (`caption_models.load_caption_model`).
+#: Settings of any model that writes captions (`caption_models.load_caption_model`).
 WRITING = ("prompt", "precision", "image_transform", "image_size", "min_new_tokens", "max_new_tokens")
 
 NEEDS = RoleNeeds(

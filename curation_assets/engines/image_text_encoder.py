@@ -39,7 +39,7 @@ PHOTO_PAIR = "photo_pair"  # in card.json of heads on frozen encoders
 
 
 def companions(address: ModelAddress, settings: Mapping[str, Any], resolve: Resolve) -> Companions:
-    """Of a folder of heads on frozen encoders `sentence_encoder` and one part per backbone; else none."""
+    """Companions of heads on frozen encoders: `sentence_encoder` and one per backbone; else none."""
     card = {} if address.scheme == "open_clip" else card_of(address)
     if card.get("kind") != PHOTO_PAIR:
         return {}

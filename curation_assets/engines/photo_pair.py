@@ -42,8 +42,8 @@ class PhotoFeatures:
     """What the heads read of an image: roots of pooled features of both backbones, and class probabilities."""
 
     def __init__(self, backbones: Sequence[FeatureExtractor], name: str) -> None:
-        """From small to large: the last one gives its maxima and the class probabilities too. `name`: of the backbones
-        and their device, for `remembered`."""
+        """`backbones`: from small to large; the last one also gives its maxima and the class
+        probabilities. `name` stands for the backbones and their device in `remembered`."""
         self.backbones = list(backbones)
         self.name = name
 

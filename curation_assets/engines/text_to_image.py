@@ -179,7 +179,7 @@ def load(request: EngineRequest) -> TextToImage:
 
 
 def guidance_scale(settings: Mapping[str, Any]) -> float:
-    """Of classifier-free guidance; 1 or less is none (Ho & Salimans 2022)."""
+    """The scale of classifier-free guidance; 1 or less is no guidance (Ho & Salimans 2022)."""
     return float(settings.get("guidance_scale", 9.0))
 
 

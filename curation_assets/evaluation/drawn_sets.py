@@ -71,8 +71,10 @@ def _why(is_held_out: pl.Expr) -> pl.Expr:
 
 
 def _listed(rows: pl.DataFrame, times: np.ndarray | None = None, **keys: pl.Series) -> pl.DataFrame:
-    """Those of the rows that count, (N,) how often (None: once where kept), and have all `keys`: halves of the id,
-    shard, source_row, count, keys."""
+    """The rows that count and have all `keys`: halves of the id, shard, source_row, count, keys.
+
+    `times`: (N,) how often each row counts; None: once where it is kept.
+    """
     count = pl.col("status") == "kept" if times is None else pl.Series(times)
     listed = rows.select(*uid_columns(), *ROW_KEY, count.cast(pl.UInt32).alias("count")).with_columns(**keys)
     return listed.filter(pl.col("count") > 0).drop_nulls(list(keys) or ["count"])

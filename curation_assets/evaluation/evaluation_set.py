@@ -120,7 +120,7 @@ def untrained_reason(ctx: PoolContext) -> str | None:
 
 
 def tables(ctx: PoolContext) -> Iterator[Table]:
-    """Of a pool that trains models: the images that measure them, the rows held out for it, and training sets."""
+    """Tables of a pool that trains models: images to measure them, held-out rows, training sets."""
     chosen = chosen_set(ctx) if ctx.trains_downstream else None
     if chosen is None:
         return

@@ -150,7 +150,7 @@ def train(ctx: PoolContext, trainer: Trainer, key: str) -> pl.DataFrame:
 
 
 def _advancing(advance: Callable[[int], None]) -> Callable[[int], None]:
-    """Of a function that takes how many more are done, one that takes how many are done in all."""
+    """From a function that takes how many more are done, one that takes how many are done in all."""
     before = 0
 
     def report(done: int) -> None:

@@ -24,7 +24,7 @@ _SCHEMA = {"features": pl.Binary, "patches": pl.Int64, "reason": pl.String}
 
 
 def feature_tables() -> Iterator[Table]:
-    """Of the pool's samples shard by shard, and of the evaluation set."""
+    """Tables of features: of the pool's samples, shard by shard, and of the evaluation set."""
     text = "frozen patch features of its image by the profile's image_text_encoder (T × D float16), or a reason."
     yield Table(
         name=VISION_FEATURES,

@@ -15,7 +15,7 @@ SHARDS_AT_ONCE = 100  # whose rows are counted together
 
 
 def composition_of(ctx: PoolContext) -> Composition | None:
-    """Of the rows that raw kept, in the shards whose tables are there; None before there is any.
+    """The composition of the rows that raw kept, in shards whose tables are there; None without any.
 
     A row without a value of `image_kind` has a kind of its own, 'unknown'. Where the pool runs no `english`, the script
     of the text tells English from other languages.

@@ -110,12 +110,12 @@ def touched_tables(tables: Tables, holding: Collection[str] = ()) -> list[str]:
 
 
 def made_of_all_rows(tables: Tables, holding: Collection[str] = ()) -> list[str]:
-    """Those of `touched_tables` whose rows depend on others: removed with all samples, and made again without some."""
+    """The `touched_tables` whose rows depend on others: removed whole, made again without the samples."""
     return [name for name in touched_tables(tables, holding) if tables[name].grain != "shard"]
 
 
 def _take_out_of_fit(ctx: PoolContext, tables: Tables, table: Table, sample_ids: Collection[str]) -> None:
-    """Of a stored fit the ids of samples leave; a damaged one, which may hold some, goes whole."""
+    """Remove ids of samples from a stored fit. A damaged one, which may hold some, is removed whole."""
     if table.fit is None or table.fit.without is None or not _is_stored(ctx.store, table.name):
         return
     try:

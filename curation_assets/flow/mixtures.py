@@ -71,7 +71,8 @@ def stated_mixture(ctx: PoolContext, policy: Policy) -> dict[str, Any] | None:
 
 
 def mixture_in_words(stated: Mapping[str, Any]) -> str:
-    """Of `stated_mixture`: 'a mixture by source, stated shares books 50.0%, web 50.0%, each sample at most 4 times'."""
+    """A `stated_mixture` as 'a mixture by source, stated shares books 50.0%, web 50.0%, each sample
+    at most 4 times'."""
     shares = ", ".join(f"{name} {share:.1%}" for name, share in sorted(stated["shares"].items()))
     weights = f"stated shares {shares}" if shares else f"shares ∝ (rows of the group)^{stated['alpha']}"
     return f"a mixture by {stated['by']}, {weights}, each sample at most {stated['max_epochs']} times"

@@ -228,7 +228,7 @@ def _group(
 
 
 def _ahead(table: Table, together: Together, group: Sequence[str | None], tables: Tables) -> Compute:
-    """Of a group of shards the first that is stale computes all that are, and bears their cost."""
+    """How a group of shards is computed: the first stale one computes all stale ones, at its cost."""
     ahead: dict[str, pl.DataFrame] | None = None
 
     def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
@@ -405,7 +405,7 @@ def stop_workers() -> None:
 
 
 def replace_no_worker() -> None:
-    """From now on a worker that is killed stays so: this process is about to end them all."""
+    """Do not replace killed workers any more: this process is about to end them all."""
     if isinstance(_executor, Workers):
         _executor.is_stopped = True
 

@@ -95,8 +95,8 @@ class TableCheck:
 
 @dataclass(frozen=True)
 class Fit:
-    """Of a table that is made once, and again only when code, settings or models change, or by `curate
-    refit POOL`."""
+    """The fit of a table that is made once, and again only when code, settings or models change, or
+    by `curate refit POOL`."""
 
     #: Whether what is stored holds something of one of these samples, by id; taking such a one down removes the table.
     #: None: numbers and weights of the whole pool (docs/decisions/0070).

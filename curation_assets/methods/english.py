@@ -50,7 +50,7 @@ def _likely_language(text: str, language: str, probability: float, identifier: L
 
 
 def threshold_of(text: str) -> float:
-    """Of THRESHOLDS, by the number of words (at least one)."""
+    """The threshold of a text of one word or more, by the number of its words."""
     return THRESHOLDS[min(len(text.split()), len(THRESHOLDS)) - 1]
 
 

@@ -20,7 +20,7 @@ class Clusters(NamedTuple):
 
 
 def read_clusters(columns: Columns) -> Clusters:
-    """From a table with columns centroid (lists of numbers) and reference_count. Raises ValueError for another."""
+    """The clusters in columns centroid (lists of numbers) and reference_count; else ValueError."""
     if not {"centroid", "reference_count"} <= set(columns) or not len(columns["centroid"]):
         raise ValueError(f"a table of clusters needs rows of centroid and reference_count, got {sorted(columns)}")
     return Clusters(np.array(columns["centroid"], dtype=np.float32), np.array(columns["reference_count"]))

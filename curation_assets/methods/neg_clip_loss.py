@@ -42,7 +42,7 @@ def vectors_of(column: Sequence[Any]) -> np.ndarray:
 
 
 def read_contrast_pairs(columns: Columns) -> ContrastPairs:
-    """From columns draw, image_embedding, caption_embedding. Raises ValueError for another table or no rows."""
+    """The pairs in columns draw, image_embedding, caption_embedding; ValueError without rows of them."""
     needed = {"draw", "image_embedding", "caption_embedding"}
     if not needed <= set(columns) or not columns["draw"]:
         raise ValueError(f"a table of contrast pairs needs rows of {', '.join(sorted(needed))}, got {sorted(columns)}")

@@ -26,7 +26,7 @@ class TargetImages:
 
 
 def read_target_images(columns: Columns) -> TargetImages:
-    """From a column image_embedding. Raises ValueError for another table or no rows."""
+    """The images of a column image_embedding. Raises ValueError for another table or no rows."""
     if not columns.get("image_embedding"):
         raise ValueError(f"a table of target images needs rows of image_embedding, got {sorted(columns)}")
     return TargetImages(vectors_of(columns["image_embedding"]))

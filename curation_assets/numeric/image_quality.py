@@ -100,7 +100,7 @@ def brightness_percentiles(image: Image.Image, percentiles: Sequence[float]) -> 
 
 
 def _percentile(squares: np.ndarray, percentile: float) -> float:
-    """Of the brightness of (N,) weighted squares, which are brought into another order."""
+    """A percentile of brightness of (N,) weighted squares, which it brings into another order."""
     position = percentile / 100 * (squares.size - 1)
     below = int(position)
     squares.partition(below)  # one position is found by vector instructions, two are not: four times as long

@@ -130,7 +130,7 @@ def _version(name: str) -> str | None:
 
 
 def _lock_file() -> Path | None:
-    """Of a checkout; a wheel brings none."""
+    """The lock file of a checkout; a wheel has none."""
     path = Path(__file__).parents[2] / "requirements.lock"
     return path if path.is_file() else None
 

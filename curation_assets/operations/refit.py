@@ -129,6 +129,6 @@ def finished_reports(ctx: PoolContext) -> list[Path]:
 
 
 def _folders(ctx: PoolContext) -> list[Path]:
-    """Of all refits, oldest first; not one whose note a kill kept from being written."""
+    """Folders of all refits, oldest first, without those that a kill left without a note."""
     notes = (ctx.store.root / REFITS_FOLDER).glob("[0-9]*/*.json")
     return sorted({path.parent for path in notes})

@@ -238,8 +238,8 @@ def _taken_down(ledger: Ledger) -> list[str]:
 
 
 def _manifests(ctx: PoolContext, subset: str, described: Sequence[str]) -> list[Manifest]:
-    """Of everything upstream of what describes the rows and of the policy's verdicts, and of its subset file, inputs
-    first."""
+    """Manifests of the tables upstream of the described ones and of the policy's verdicts, inputs
+    first, and of its subset files."""
     known: dict[tuple[str, str | None], Manifest] = {}
     order: list[str] = []
     for table in (*described, f"filtered/{subset}"):

@@ -131,7 +131,7 @@ def _registered(ctx: PoolContext, shard: str) -> str | None:
 
 
 def still_failed(ctx: PoolContext, failed: Iterable[FailedRows]) -> list[FailedRows]:
-    """Those of the rows that have a reason now. Of a table that a killed retry removed the next run decides."""
+    """The rows that still have a reason. A table that a killed retry removed waits for the next run."""
     found = []
     for part in failed:
         if part.shard in ctx.store.partitions(part.table):

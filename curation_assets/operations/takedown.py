@@ -201,8 +201,8 @@ def _rewritten_keys(ctx: PoolContext, objects: ObjectHome, takedown: Takedown) -
 
 
 def forget_pending(ctx: PoolContext) -> None:
-    """Of a bucket that keeps versions: those of the note of a takedown, which quotes the samples, and of releases that
-    listed them. Raises StoreError where they stay.
+    """Delete old versions in a bucket that keeps them: of the takedown's note, which quotes the
+    samples, and of releases that listed them. Raises StoreError where they stay.
     """
     if ctx.store.objects is None or pending_path(ctx.settings.home, ctx.pool.name).is_file():
         return

@@ -51,7 +51,7 @@ class Sampled(PoolContext):
     rows: Mapping[str, pl.DataFrame] = field(default_factory=dict)
 
     def shards(self) -> list[str]:
-        """Those whose rows are given."""
+        """The shards whose rows are given."""
         return sorted(self.rows)
 
 

@@ -40,7 +40,7 @@ def _run(method: Method, columns: Mapping[str, list[Any]] | None = None) -> Valu
 
 
 def _at(method: Method, rows: list[int]) -> Values:
-    """Of these rows of the example, in this order."""
+    """The method's values of these rows of the example, in this order."""
     return _run(method, {name: [column[row] for row in rows] for name, column in method.example.columns.items()})
 
 

@@ -181,7 +181,7 @@ def load_policies(root: Path = POLICIES_ROOT) -> dict[str, Policy]:
 
 @functools.cache
 def shipped_policies() -> Mapping[str, Policy]:
-    """Those of this package by name, sorted: the same for as long as the process lives."""
+    """The policies of this package by name, sorted; they are read once per process."""
     return MappingProxyType(load_policies())
 
 

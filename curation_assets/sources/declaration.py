@@ -136,7 +136,7 @@ class Pool:
 
     @property
     def implied_source(self) -> str:
-        """Of rows that name no source: the only declared one, else the pool itself."""
+        """The source of rows that name none: the only declared one, else the pool itself."""
         return self.sources[0].name if len(self.sources) == 1 else self.name
 
     @property
@@ -244,7 +244,7 @@ def list_pools(settings: Settings) -> list[str]:
 
 
 def declaration_sha256(settings: Settings, name: str) -> str:
-    """Of all `declared_files`."""
+    """A hash of all `declared_files`."""
     return config_sha256(declared_files(settings, name))
 
 

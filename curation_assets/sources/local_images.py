@@ -52,7 +52,7 @@ class LocalImages:
 
     @classmethod
     def of(cls, pool: PoolFacts, requested: pl.DataFrame, read: ReadImages) -> "LocalImages":
-        """Those of the requested rows of a shard."""
+        """The images of the requested rows of a shard."""
         number = int(requested["source_row"][0]) // pool.shard_size if requested.height else 0
         located = requested.select("source_row", *IMAGE_SCHEMA.names())
         return cls(read, located, number * pool.shard_size, pool.download.max_bytes)

@@ -15,7 +15,7 @@ _IN_A_FILE = re.compile(r"(?P<file>.+\.(parquet|csv|tsv|jsonl)):(?P<column>.+)")
 
 
 def given_columns(given_signals: Mapping[str, str]) -> dict[str, tuple[Path | None, str]]:
-    """Of the option `given_signals`: method → (file, or None for the pool's own table; column)."""
+    """The option `given_signals` as method → (file, or None for the pool's own table; column)."""
     found: dict[str, tuple[Path | None, str]] = {}
     for method, text in given_signals.items():
         match = _IN_A_FILE.fullmatch(text)

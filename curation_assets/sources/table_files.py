@@ -76,7 +76,8 @@ def partition_values(path: Path) -> dict[str, str | None]:
 
 
 def no_tables(source: Path) -> ValueError:
-    """That a source holds neither tables, tars nor images: what was expected, what lies there, what to do."""
+    """The error that a source has no tables, tars or images: what was expected, what lies there,
+    what to do."""
     expected = f"expected {', '.join(SUFFIXES[:3])} files, got none"
     return ValueError(f"{source}: {expected}; {what_lies_in(source)}")
 

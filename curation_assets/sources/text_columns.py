@@ -147,11 +147,12 @@ def number(path: Path, table: pl.DataFrame, column: str) -> pl.Expr:
 def text_parts(
     path: Path, columns: ColumnNames, numbers: Mapping[str, str], text: TextFormat
 ) -> Iterator[pl.DataFrame]:
-    """Of every row of a file, part by part, our texts (caption, of a list the first; url; uid), `numbers`, and
-    source_reason: why a cell of caption or url is none.
+    """The rows of a file, part by part: our texts (caption, url, uid), `numbers`, and
+    source_reason, which is why a caption or url is null. A caption that is a list is its first
+    text.
 
-    A column that this file lacks is null, with a reason unless it is the uid's. Raises ValueError for a number that is
-    none.
+    A column that this file lacks is null, with a reason unless it is the uid's. Raises ValueError
+    for a text in place of a number.
     """
     schema, in_file = columns_of(path, text), schema_of(path, text)
     wanted = {name for name in (*columns.values(), *numbers.values()) if name is not None}
@@ -221,7 +222,7 @@ def given_columns_of(
 
 
 def carried_columns(columns: ColumnNames) -> dict[str, str]:
-    """Of a pool's columns those of where rows come from: our name → the source's."""
+    """The columns that state where rows come from: our name → the source's."""
     return {name: theirs for name in GIVEN if (theirs := columns.get(name)) is not None}
 
 

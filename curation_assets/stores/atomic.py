@@ -63,7 +63,8 @@ def _objects(path: Path) -> "ObjectHome | None":
 
 
 def fetch(path: Path) -> None:
-    """Of a home in a bucket: see to it that a file of the working copy is there and is the object's."""
+    """Bring a file of the working copy up to date with its object in the bucket; nothing for a home
+    on a disk."""
     objects = _objects(path)
     if objects is not None:
         objects.fetch(path)

@@ -181,7 +181,7 @@ def _empty_log(connection: sqlite3.Connection) -> None:
 
 
 def _bytes_of(connection: sqlite3.Connection) -> bytes:
-    """Of all pages, free ones too."""
+    """The bytes of all pages of a database, free ones too."""
     [page_count] = connection.execute("pragma page_count").fetchone()
     return connection.serialize() if page_count else b""
 
@@ -277,7 +277,7 @@ class Needles:
         return matches
 
     def _in_database(self, connection: sqlite3.Connection) -> set[str]:
-        """By the rows, and by the bytes, in which deleted rows linger."""
+        """Texts found in the rows of a database, and in its bytes, in which deleted rows linger."""
         _empty_log(connection)
         forms = {form: text for text in self.texts if len(text) >= MIN_TEXT for form in forms_of(text)}
         return self._in_bytes(_bytes_of(connection)) | {forms[form] for form in _forms_in_rows(connection, forms)}

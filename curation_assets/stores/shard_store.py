@@ -337,7 +337,7 @@ class ShardStore:
         return manifest
 
     def _is_fetched_anew(self, path: Path) -> bool:
-        """Of a bucket: whether a file that is damaged here was fetched once more; else the object is damaged, too."""
+        """Fetch a damaged file once more from the bucket. False after that, and without a bucket."""
         if self.objects is None or path in self._fetched_anew:
             return False
         self._fetched_anew.add(path)

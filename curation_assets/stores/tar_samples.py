@@ -181,7 +181,7 @@ def members_by_key(index: TarIndex) -> dict[str, TarSample]:
 
 
 def _preference(member: str) -> int:
-    """Of several images or texts of a sample the lowest is taken: what trainings read before the others."""
+    """The order of a sample's images or texts: the lowest is taken, as trainings take it."""
     extension = member.rpartition(".")[2].lower()
     if extension in TRAINING_EXTENSIONS:
         return 0

@@ -48,5 +48,5 @@ def _digits(start: str) -> str:
 
 @functools.lru_cache(maxsize=2)
 def _own_start(pid: int) -> str:
-    """Of this process; a child that was forked has another `pid`."""
+    """The start of this process as digits. `pid` is the cache's key: a forked child has another."""
     return _digits(start_of(pid) or "")

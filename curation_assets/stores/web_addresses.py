@@ -98,8 +98,8 @@ def without_dot_segments(path: str) -> str:
 
 
 def one_escaping(text: str, kept: frozenset[int]) -> str:
-    """Of several spellings of each octet, one: letters, digits and -._~ plainly, octets of `kept` as they were written,
-    all others as %XX in capitals (text that is not ASCII by UTF-8).
+    """The text with one spelling of each octet: letters, digits and -._~ plain, octets of `kept` as
+    they were written, all others as %XX in capitals (text that is not ASCII as UTF-8).
     """
 
     return _to_spell(kept).sub(_spelt, text.encode("utf-8", "surrogatepass")).decode("ascii")

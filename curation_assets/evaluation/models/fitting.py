@@ -30,7 +30,7 @@ Loss = Callable[[Sequence[int]], torch.Tensor]
 
 
 class FitOptions(TypedDict, total=False):
-    """Of `fit`, what is chosen by whoever trains a model, whatever the model is."""
+    """The options of `fit` that do not depend on the model."""
 
     samples_seen: Required[int]
     seed: Required[int]

@@ -39,7 +39,7 @@ def with_provenance(ctx: PoolContext, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def known_provenance(ctx: PoolContext, rows: pl.DataFrame) -> set[str]:
-    """Those of PROVENANCE_COLUMNS that one of the rows has; `source` where one is declared or brought along."""
+    """The PROVENANCE_COLUMNS that rows have; `source` only where one is declared or came with rows."""
     known = {name for name in PROVENANCE_COLUMNS if name in rows.columns and rows[name].null_count() < rows.height}
     if "source" in known and not ctx.pool.sources and (rows["source"].drop_nulls() == ctx.pool.name).all():
         known.remove("source")

@@ -79,7 +79,7 @@ def check_croissant(content: Mapping[str, Any]) -> None:
 
 
 def huggingface_croissant(export: Export, license_name: str, has_images: bool) -> dict[str, Any]:
-    """Of the Parquet folder: one record per sample, with the image as an image."""
+    """Croissant of the Parquet folder: one record per sample, with the image as an image."""
     columns = {"sample_id": "sc:Text", "caption": "sc:Text", "url": "sc:URL", "image_sha256": "sc:Text"}
     columns |= {"width": "sc:Integer", "height": "sc:Integer", "shard": "sc:Text", "source_row": "sc:Integer"}
     columns |= {"multiplicity": "sc:Integer", **({OWN_ID: "sc:Text"} if OWN_ID in export.subset.rows.columns else {})}
@@ -95,7 +95,7 @@ def huggingface_croissant(export: Export, license_name: str, has_images: bool) -
 
 
 def webdataset_croissant(export: Export, license_name: str = "unknown") -> dict[str, Any]:
-    """Of the tars: one record per entry from the tables beside them; `key` finds its members in the tar."""
+    """Croissant of the tars: one record per row of the tables beside them; `key` finds its members."""
     columns = {"key": "sc:Text", "uid": "sc:Text", "caption": "sc:Text", "url": "sc:URL", "sha256": "sc:Text"}
     columns |= {"width": "sc:Integer", "height": "sc:Integer"}
     fields = [_field(name, kind, "tables") for name, kind in columns.items()]
@@ -103,7 +103,7 @@ def webdataset_croissant(export: Export, license_name: str = "unknown") -> dict[
 
 
 def release_croissant(facts: Facts, sections: Sequence[Section]) -> dict[str, Any]:
-    """Of a release's files: one record per kept sample, with the RAI properties of its summary."""
+    """Croissant of a release: one record per kept sample, with RAI properties of the summary."""
     release = facts.release
     columns = {"sample_id": "sc:Text", "multiplicity": "sc:Integer"}
     return {

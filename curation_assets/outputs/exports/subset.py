@@ -342,7 +342,7 @@ def _mixture_of(subset: Subset, policy: Policy) -> str:
 
 
 def facts_of_rows(rows: pl.DataFrame) -> dict[str, Any]:
-    """Those of `subset_facts` that follow from the rows alone: samples, domains, captions. `rows`: url, caption."""
+    """The `subset_facts` that follow from rows alone: samples, domains, captions. `rows`: url, caption."""
     domains = [(-count, name) for name, count in _counted(rows, hosts_of(pl.col("url"))).items() if name is not None]
     return {
         "samples": rows.height,

@@ -228,7 +228,7 @@ class SubsetStream(IterableDataset[Any]):
 
     @property
     def epoch(self) -> int:
-        """Of the order in force."""
+        """The epoch of the order in force."""
         return self._shared["epoch"]
 
     def __len__(self) -> int:

@@ -92,7 +92,7 @@ class _Judged:
 
     @classmethod
     def of(cls, policy: Policy, kept: pl.DataFrame, cut: PolicyCut | None) -> "_Judged":
-        """By a frozen cut, or one fitted now. Raises ValueError where nothing can be cut by DataComp's rule."""
+        """Kept rows judged by a frozen cut, or one fitted now; ValueError where DataComp's rule has none."""
         if RANDOM in Wanted.of(policy).references:
             kept = with_values(kept, RANDOM, random_ranking(kept["sample_id"].to_list(), policy.seed))
         cut = fit_cut(policy, Frames([kept])) if cut is None else cut

@@ -24,14 +24,14 @@ def clamped(text: str | None, letters: int = SHOWN_LETTERS) -> str:
 
 
 def states_text(samples: pl.DataFrame | pl.LazyFrame) -> str:
-    """Of the bars of rows by state and reason. Columns: status, reason."""
+    """Text of the bars of rows by state and reason. Columns: status, reason."""
     counted = rows_by_state(samples)
     groups = [f"{count:,} {status}{f' ({reason})' if reason else ''}" for status, reason, count in counted.iter_rows()]
     return f"Bars of {counted['len'].sum():,} rows by state and reason: {_first(groups)}."
 
 
 def distribution_text(name: str, values: pl.Series) -> str:
-    """Of a histogram; nulls and not-a-numbers are left out, as it leaves them out."""
+    """Text of a histogram; like the histogram, it leaves out null and NaN."""
     values = values.cast(pl.Float64).drop_nulls().drop_nans()
     if values.is_empty():
         return f"Histogram of {name}: no value is a number."
@@ -43,7 +43,7 @@ def distribution_text(name: str, values: pl.Series) -> str:
 
 
 def verdicts_text(policy: str, verdicts: pl.DataFrame) -> str:
-    """Of the histogram of kept and dropped values. Columns: verdict, value, threshold."""
+    """Text of the histogram of kept and dropped values. Columns: verdict, value, threshold."""
     parts = []
     for state in ("kept", "dropped"):
         values = verdicts.filter(pl.col("verdict") == state)["value"].drop_nulls().drop_nans()
@@ -55,7 +55,7 @@ def verdicts_text(policy: str, verdicts: pl.DataFrame) -> str:
 
 
 def plane_text(scores: pl.DataFrame, ratings: np.ndarray, whose: str) -> str:
-    """Of the plane of two teachers' scores, coloured by rating. `scores`: (N, 2). `whose`: human or planted."""
+    """Text of the plane of two teachers' scores (N, 2), coloured by rating. `whose`: human or planted."""
     first, second = (name.upper() for name in scores.columns)
     medians = " and ".join(_short(scores[name].median()) for name in scores.columns)
     return (
@@ -66,7 +66,7 @@ def plane_text(scores: pl.DataFrame, ratings: np.ndarray, whose: str) -> str:
 
 
 def agreement_text(table: pl.DataFrame) -> str:
-    """Of the Spearman correlations with ratings. Columns: benchmark, scorer, spearman."""
+    """Text of the Spearman correlations with ratings. Columns: benchmark, scorer, spearman."""
     rows = table.drop_nulls("spearman").sort("spearman", descending=True)
     if rows.is_empty():
         return "Spearman correlation with the ratings: no scorer has a value."
@@ -79,7 +79,7 @@ def agreement_text(table: pl.DataFrame) -> str:
 
 
 def overlaps_text(names: Sequence[str], iou: np.ndarray) -> str:
-    """Of the heat map of intersection over union. (K, K)."""
+    """Text of the heat map of intersection over union. `iou`: (K, K)."""
     if len(names) < 2:
         return f"Overlap of the subsets: {', '.join(names)} is the only one."
     pairs = [(float(iou[i, j]), names[i], names[j]) for i in range(len(names)) for j in range(i)]
@@ -92,7 +92,7 @@ def overlaps_text(names: Sequence[str], iou: np.ndarray) -> str:
 
 
 def metric_text(label: str, means: Sequence[tuple[str, float]], at: str) -> str:
-    """Of a plot of a metric by training set, or of its curves. `means`: (training set, mean); `at`: of which size."""
+    """Text of a plot of a metric, or its curves. `means`: (training set, mean). `at`: the size."""
     ranked = sorted(means, key=lambda one: -one[1])
     values = [value for _, value in ranked]
     random = next((f", random {_short(value)}" for name, value in ranked if name == "random"), "")

@@ -35,7 +35,7 @@ class Form:
 
 
 def first_version(release: Release, form: str) -> int:
-    """Of the first summary of a release: 1 more than the last one of the release that it replaces after a takedown."""
+    """Version of a release's first summary: 1 more than the last one of the release that it replaces."""
     takedowns = 0 if release.name == release.original else int(release.name.removeprefix(f"{release.original}."))
     return 1 + int(release.about.get("summary_versions", {}).get(form, takedowns))
 

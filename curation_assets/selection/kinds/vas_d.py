@@ -93,7 +93,7 @@ class KIND(Kind):
 
 
 def _valued(rows: pl.DataFrame, signal: str) -> pl.DataFrame:
-    """Those with an embedding and a finite value, with what the fit reads."""
+    """The rows that have an embedding and a finite value, with the columns that the fit reads."""
     found = rows.filter(pl.col("image_embedding").is_not_null() & pl.Series(np.isfinite(floats(rows, signal))))
     return found.select("sample_id", signal, pl.col("image_embedding").cast(pl.List(pl.Float32)))
 

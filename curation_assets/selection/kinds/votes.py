@@ -51,7 +51,7 @@ class KIND(Kind):
 
     @property
     def signals(self) -> tuple[str, ...]:
-        """Of the voters."""
+        """The signals of the voters."""
         return tuple(voter.signal for voter in self.voters)
 
     def votes(self, rows: pl.DataFrame) -> np.ndarray:

@@ -190,7 +190,7 @@ class _Decoder:
         return self._is_plain or self._zlib is None or self._zlib.eof
 
     def decode(self, block: bytes, max_bytes: int) -> bytes:
-        """Of what the block stands for, at most `max_bytes`: a small block may stand for very many."""
+        """Decoded bytes of a block, at most `max_bytes`: a small block may stand for very many."""
         if self._is_plain:
             return block
         if self._zlib is None:

@@ -184,7 +184,7 @@ def _policy_table(ctx: PoolContext, policy: Policy) -> Table:
 
 
 def _config(ctx: PoolContext, shard: str | None) -> dict[str, str]:
-    """Of DUPLICATES, behind the cut, a shard reads its own rows: those of a late shard make no other stale."""
+    """Settings of a shard's verdicts, with its own repeats only: a late shard makes no other stale."""
     return {"profile": ctx.profile.name, "repeats": "" if shard is None else repeats_digest(ctx.store, shard)}
 
 

@@ -93,7 +93,7 @@ def samples_in_sources(ctx: PoolContext, denylist: Denylist, sample_ids: Collect
 
 
 def purge_source(ctx: PoolContext, shard: str, samples: pl.DataFrame, sources: Mapping[str, str]) -> None:
-    """Of samples of a shard, leave KEY.json with id and source in its tar, and the key in a table beside it.
+    """Purge samples of a shard; in its tar stays KEY.json with id and source, in its table the key.
 
     Rows keep their order. `sources`: path → sha256 as registered. A file that holds nothing of them stays as it is:
     this was called before. Raises SourceChangedError for one that does and is another than was registered.
@@ -153,7 +153,7 @@ def _purge_tar(
 
 
 def _purge_table(table: Path, rows: Mapping[str, Mapping[str, str | None]], sources: Mapping[str, str]) -> None:
-    """Of a key that is listed several times the first row is the sample's, and those of the same url and caption."""
+    """Purge samples from a table. Of a repeated key: the first row, and rows of its url and caption."""
     listed = read_parquet(table)
     if "key" not in listed.columns or not rows:
         return
