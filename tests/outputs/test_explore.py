@@ -134,7 +134,7 @@ def test_what_cannot_be_shown_is_answered_in_one_sentence(tmp_path: Path, monkey
     assert result.exit_code == 1
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     (viewer,) = project["optional-dependencies"]["explore"]
-    assert f"pip install '{viewer}'" in result.output.replace("\n", "")
+    assert f"pip install -c /dev/stdin '{viewer}'" in result.output.replace("\n", "")
 
 
 def test_a_port_in_use_is_passed_over() -> None:
