@@ -81,6 +81,7 @@ def test_memory_that_is_refused(ask: Callable[[], object], capfd: pytest.Capture
     assert "bug" not in said
 
 
+@pytest.mark.slow
 def test_values_inside_values_in_a_declaration_or_an_option(tmp_path: Path) -> None:
     webdataset_pool(tmp_path, shards=1, per_shard=2)
     deep = "[" * 20_000 + "]" * 20_000

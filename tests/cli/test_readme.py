@@ -45,6 +45,7 @@ def test_the_readme_is_short_and_fits_a_screen() -> None:
     assert [line for line in README.splitlines() if len(line) > MAX_WIDTH] == []
 
 
+@pytest.mark.slow
 def test_every_make_target_in_the_readme_exists() -> None:
     named = set(re.findall(r"(?:^|`)make ([a-z][a-z-]*)", README, flags=re.MULTILINE))
     assert {"demo", "test"} <= named

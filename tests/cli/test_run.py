@@ -90,14 +90,6 @@ def test_what_is_not_made_yet_is_named_with_what_makes_it(tmp_path: Path) -> Non
     assert PoolContext.open(settings, "photos").store.partitions("raw/samples") == ["photos-000000"]
 
 
-@pytest.mark.parametrize(
-    ("options", "text", "is_warning"),
-    [
-        ({"downstream": False}, None, False),
-        ({"downstream": True}, "it has no evaluation set", True),
-        ({"downstream": True, "evaluation_set": "split:0.3"}, "training sets each; `curate evaluate compare", True),
-    ],
-)
 def test_samples_that_cannot_be_chosen_are_counted_by_reason(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -115,6 +107,14 @@ def test_samples_that_cannot_be_chosen_are_counted_by_reason(
     assert "failed (image_empty 2" in shown
 
 
+@pytest.mark.parametrize(
+    ("options", "text", "is_warning"),
+    [
+        ({"downstream": False}, None, False),
+        ({"downstream": True}, "it has no evaluation set", True),
+        ({"downstream": True, "evaluation_set": "split:0.3"}, "training sets each; `curate evaluate compare", True),
+    ],
+)
 def test_a_table_states_at_the_end_of_a_run_what_was_trained(
     options: dict[str, Any], text: str | None, is_warning: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

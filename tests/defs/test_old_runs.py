@@ -62,6 +62,7 @@ def test_replaced_runs_go_and_the_newest_of_every_shard_stays(tmp_path: Path) ->
     assert {report.computed for report in run_pool(settings, "photos", tables=TABLES)} == {0}
 
 
+@pytest.mark.slow
 def test_files_go_by_their_age_and_cost_of_what_is_stored_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

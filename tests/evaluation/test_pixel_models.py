@@ -43,6 +43,8 @@ from curation_assets.evaluation.models.pixel_models import (
     untrained_pixel_dual_encoder,
 )
 
+pytestmark = pytest.mark.slow
+
 torch.set_num_threads(1)
 
 COLOURS = {"red": (220, 30, 30), "green": (30, 180, 30), "blue": (40, 60, 230), "yellow": (230, 220, 40)}

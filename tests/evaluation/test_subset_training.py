@@ -124,6 +124,7 @@ def test_what_is_no_evaluation_set_is_refused(tmp_path: Path, text: str, message
         tables_of(PoolContext.open(settings, "photos"))
 
 
+@pytest.mark.slow
 def test_features_come_from_the_encoder_of_the_profile(tmp_path: Path) -> None:
     """Before, a CLIP shipped for scenes answered whatever the profile named, and the manifest named the profile's."""
     settings = trained_pool(tmp_path, evaluation_set="split:0.3")
@@ -197,6 +198,7 @@ def test_a_sample_listed_three_times_is_seen_three_times(tmp_path: Path, monkeyp
     assert json.loads((tars[0].parent / "sizes.json").read_text())[tars[0].name] == 4
 
 
+@pytest.mark.slow
 def test_a_tournament_compares_raw_with_chosen_captions(tmp_path: Path) -> None:
     """Of each set a twin with the same samples and the chosen captions; tables of raw ones stay as they were."""
     from curation_assets.evaluation import subset_training

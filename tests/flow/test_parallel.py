@@ -122,6 +122,7 @@ def test_workers_load_torch_only_for_models(tmp_path: Path, roles: list[str], ex
     assert done.stdout.strip() == expected
 
 
+@pytest.mark.slow
 def test_workers_have_the_environment_of_whoever_starts_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their fork server keeps that of the first pool: a second one, in a bucket, was written to the disk alone."""
     monkeypatch.setenv("CURATION_WORKERS", "2")

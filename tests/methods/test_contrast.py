@@ -105,6 +105,7 @@ def test_neither_the_order_of_shards_nor_a_late_one_moves_a_value(
     assert after.store.read("signals/contrast_pairs").equals(pairs)
 
 
+@pytest.mark.slow
 def test_targets_are_a_folder_a_tar_or_a_pool(settings: Settings, targets: Path, tmp_path: Path) -> None:
     own, theirs = tmp_path / "own", tmp_path / "theirs"
     own.mkdir()

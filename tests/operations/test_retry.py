@@ -302,6 +302,7 @@ def test_a_model_is_asked_for_its_failed_rows_alone(tmp_path: Path) -> None:
 # -- the whole --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_retry_of_a_pool_counts_before_and_after(
     tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

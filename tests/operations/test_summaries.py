@@ -354,6 +354,7 @@ def test_the_version_and_the_date_change_with_the_answers(ctx: PoolContext) -> N
 # -- what was fetched
 
 
+@pytest.mark.slow
 def test_a_pool_of_urls_names_its_crawler_and_the_times_of_its_fetches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

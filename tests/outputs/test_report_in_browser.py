@@ -33,6 +33,8 @@ from tests.support.lineage_pools import OPTIONS, bring_up_to_date, write_tar
 from tests.support.tars import encoded
 from tests.support.trained_tables import CONTROLS, POLICIES, write_trained_tables
 
+pytestmark = pytest.mark.slow
+
 COUNT = 48
 #: What an unkind caption tries: markup, the end of the data, a word longer than a phone is wide.
 CAPTIONS = ('<img src=x onerror="throw 1">', "</script><script>throw 2</script>", "w" * 140, "two men row a boat")

@@ -41,6 +41,7 @@ def shard_by_shard(samples: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(samples.sort("shard", maintain_order=True).partition_by("shard", maintain_order=True))
 
 
+@pytest.mark.slow
 @given(pool=pools(), policy=policies(), seed=st.integers(0, 99))
 @settings(max_examples=50)
 def test_judging_arrays_equals_judging_row_by_row(

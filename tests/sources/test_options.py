@@ -306,6 +306,7 @@ def values_of(annotation: Any, metadata: Any = ()) -> st.SearchStrategy[Any]:
     return {bool: st.booleans(), str: TEXTS, type(None): st.none()}[annotation]
 
 
+@pytest.mark.slow
 @given(options=values_of(PoolOptions), download=values_of(DownloadSettings))
 def test_whatever_is_valid_survives_saving(
     tmp_path_factory: pytest.TempPathFactory, options: dict[str, Any], download: dict[str, Any]

@@ -182,6 +182,7 @@ def test_every_build_scores_the_canary_and_a_changed_one_is_told(tmp_path: Path)
     assert not checked(settings)  # against the accepted one
 
 
+@pytest.mark.slow
 def test_the_same_build_is_scored_again_at_night(tmp_path: Path) -> None:
     """What no version tells (a library, a machine) shows: here the stored scores are those of another world."""
     settings = canary_pool(tmp_path / "home")

@@ -96,6 +96,7 @@ def begun(begin: Path, tmp_path: Path) -> tuple[Path, Path]:
     return tmp_path / "home", begin
 
 
+@pytest.mark.slow
 def test_every_prefix_of_writes_leaves_the_old_or_the_new(begun: tuple[Path, Path], tmp_path: Path) -> None:
     home, begin = begun
     written(home, 2, tmp_path / "log")

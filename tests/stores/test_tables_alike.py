@@ -346,6 +346,7 @@ def test_quotation_marks_of_a_tsv_are_text_but_in_cells_that_were_quoted(tmp_pat
         TextFormat(separator="x")  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_a_packed_table_is_unpacked_up_to_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text_format, "MIN_UNPACKED", 1 << 20)
     path = tmp_path / "rows.csv.gz"

@@ -151,6 +151,7 @@ def scene_rankings(folder: Path, count: int, seed: int = 3) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not (WEIGHTS_ROOT / "reward_model").is_dir(),
     reason="no reward model ships; python -m lab makes it",
@@ -166,6 +167,7 @@ def test_shipped_model_prefers_what_the_criteria_prefer(tmp_path: Path) -> None:
     assert rewarded.top1 > 2 * rewarded.chance_top1
 
 
+@pytest.mark.slow
 def test_training_caches_features_learns_and_scores_alike(tmp_path: Path) -> None:
     path = scene_rankings(tmp_path, 24)
     ranked = read_rankings(path)
