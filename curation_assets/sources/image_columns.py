@@ -23,7 +23,7 @@ from curation_assets.stores.damaged_tables import read_sound_rows, schema_of
 from curation_assets.stores.image_files import PATH_REFUSED, has_image_files, image_names, locate, names_below
 from curation_assets.stores.image_formats import format_of
 from curation_assets.stores.tar_samples import TEXT_EXTENSIONS, keys_of
-from curation_assets.stores.text_format import TextFormat, table_suffix
+from curation_assets.stores.text_format import TextFormat, dialect_of, table_suffix
 
 _TEXT_SUFFIXES = tuple(f".{extension}" for extension in TEXT_EXTENSIONS)
 #: Columns of image bytes, in order of preference.
@@ -220,14 +220,28 @@ def _names_column(source: Path, table: Path, schema: pl.Schema, text: TextFormat
     if not is_folder_of_images or any(name.lower() in COLUMN_NAMES["url"] for name in schema):
         return None
     example = image_names(folder)[0]
+    suffix = table_suffix(table)
+    how = f"; it is read with {dialect_of(table, text, suffix)}" if suffix in (".csv", ".tsv") else ""
     if shown:
         raise ValueError(
             f"{table} names no image of {folder}: its column {next(iter(shown))} has {next(iter(shown.values()))!r}, "
-            f"the folder {example!r}; expected names relative to the folder (another column: --image-column NAME)"
+            f"the folder {example!r}; expected names relative to the folder (another column: --image-column NAME){how}"
+        )
+    if by_rank:
+        raise ValueError(
+            f"{table}: no cell of its column {by_rank[0]} can be read; expected names such as {example}{how}: separate "
+            "the header and the rows alike (another column: --image-column NAME)"
+        )
+    named = [number for number, name in enumerate(schema) if locate(folder, name)[0] is not None]
+    if named:
+        raise ValueError(
+            f"{table} has no header: its first line names the image {list(schema)[named[0]]}; give --no-header "
+            f"--image-column column_{named[0]} --caption-column column_N, counted from 0"
         )
     raise ValueError(
         f"{table} lies beside images such as {example} and has no column of their names; expected one of "
         f"{list(FILE_NAMES)}, got {list(schema)}; name it with --image-column NAME ('none': captions only)"
+        f"{how}{', another: --separator' * bool(how)}"
     )
 
 

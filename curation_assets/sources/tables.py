@@ -131,7 +131,7 @@ def unused_images(pool: PoolFacts) -> list[str]:
 
 
 def rows_that_fail(split: Split) -> str:
-    """'csv_malformed 2, …' of a source: its rows that cannot be read; empty where all can."""
+    """'csv_malformed 2, … (other quotes: --quoting)' of a source: its rows that cannot be read; empty where all can."""
     counts: Counter[str] = Counter()
     for part in split.columns("source_reason"):
         counts.update(kinds_of(part["source_reason"]))
@@ -145,9 +145,17 @@ def kinds_of(reasons: pl.Series) -> dict[str, int]:
 
 
 def listed(counts: Mapping[str, int]) -> str:
-    """'csv_malformed 2, …', the most frequent first."""
+    """'csv_malformed 2, … (other quotes: --quoting)', the most frequent first."""
     most_first = sorted(counts.items(), key=lambda one: (-one[1], one[0]))
-    return ", ".join(f"{kind} {count}" for kind, count in most_first)
+    cures = "; ".join(_CURES[kind] for kind, _ in most_first if kind in _CURES)
+    return ", ".join(f"{kind} {count}" for kind, count in most_first) + (cures and f" ({cures})")
+
+
+_CURES = {
+    "cell_not_decodable": "another encoding: --encoding",
+    "csv_malformed": "other quotes: --quoting",
+    "csv_too_few_cells": "separate the header and the rows alike",
+}
 
 
 def read_as(pool: PoolFacts) -> list[str]:

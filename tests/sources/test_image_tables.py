@@ -248,6 +248,14 @@ def test_every_kind_of_table_names_files(tmp_path: Path, settings: Settings, suf
     assert (pool.kind, samples["caption"][0], samples["status"].to_list()) == ("image_table", "a café", ["kept"] * 2)
 
 
+def test_a_cell_in_another_encoding_names_the_option(tmp_path: Path, settings: Settings) -> None:
+    folder = folder_of_images(tmp_path / "p", ["a.jpg", "b.jpg", "c.jpg"])
+    (folder / "t.csv").write_bytes("file,caption\na.jpg,a\nb.jpg,b\nc.jpg,café\n".encode("latin-1"))
+    pool = add_pool(settings, "p", folder)
+    notes = [note.text for note in pool.source_kind.describe(pool, settings, {})]
+    assert any("cell_not_decodable 1 (another encoding: --encoding)" in note for note in notes)
+
+
 def test_texts_beside_images(tmp_path: Path, settings: Settings) -> None:
     folder = folder_of_images(tmp_path / "p", ["a.jpg", "b/c.png", "lonely.jpg", "latin.jpg"])
     (folder / "a.txt").write_text("a cat\n")
@@ -281,6 +289,17 @@ def test_wrong_folders_are_answered_with_what_was_expected(tmp_path: Path, setti
         add_pool(settings, "x", folder)
     write_csv(table, ["file_name", "label"], [("a.jpg", "y")])
     with pytest.raises(ValueError, match=r"no caption column; .* got \['file_name', 'label'\]"):
+        add_pool(settings, "x", folder)
+    table.write_text("file,caption\na.jpg;y\n")
+    with pytest.raises(ValueError, match=r"no cell of its column file .* as a.jpg; .*separator comma.*the rows alike"):
+        add_pool(settings, "x", folder)
+    with pytest.raises(ValueError, match=r"has an image: csv_too_few_cells 1 \(separate the header and the rows alike"):
+        discover_shards(add_pool(settings, "x", folder, columns={"image": "file"}), settings)
+    table.write_text("file;caption, long\na.jpg;y\n")
+    with pytest.raises(ValueError, match=r"got \['file;caption', ' long'\]; .* separator comma.*another: --separator"):
+        add_pool(settings, "x", folder)
+    table.write_text("a.jpg,y\n")
+    with pytest.raises(ValueError, match=r"no header: .* a.jpg; give --no-header --image-column column_0"):
         add_pool(settings, "x", folder)
     (folder / "t.jsonl").write_text("{}")
     with pytest.raises(ValueError, match="files of one format"):
@@ -480,7 +499,7 @@ def test_names_of_files_that_are_not_there_are_told(tmp_path: Path, settings: Se
 def test_a_source_without_one_image_is_refused_with_its_reasons(tmp_path: Path, settings: Settings) -> None:
     cells = [{"bytes": None, "path": "gone.png"}, {"bytes": None, "path": None}]
     path = brought(tmp_path / "0.parquet", {"image": pa.array(cells, image_type())})
-    with pytest.raises(ValueError, match=r"none of its 2 rows has an image .*image_not_found 1, missing_image 1"):
+    with pytest.raises(ValueError, match=r"none of its 2 rows has an image: .*image_not_found 1, missing_image 1"):
         add_pool(settings, "none", path)
     tars = tmp_path / "tars"
     tars.mkdir()

@@ -76,7 +76,7 @@ class ImageTable(TableSource):
         if any(part["image_file"].count() for part in split.columns("image_file")):
             return
         raise ValueError(
-            f"{pool.source}: none of its {sum(split.rows.values()):,} rows has an image ({rows_that_fail(split)}); "
+            f"{pool.source}: none of its {sum(split.rows.values()):,} rows has an image: {rows_that_fail(split)}; "
             f"expected bytes or file names from {folder_of(Path(pool.source))} on, in column "
             f"{pool.columns.get('image')}; name another with --image-column NAME ('none': captions only)"
         )

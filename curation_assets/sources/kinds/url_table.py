@@ -59,7 +59,7 @@ class UrlTable(TableSource):
 
     def describe_rows(self, pool: PoolFacts, split: Split) -> Iterator[Note]:
         if failing := rows_that_fail(split):
-            yield Note(f"Rows that fail: {failing}. Another encoding, other quotes: --encoding, --quoting", "warning")
+            yield Note(f"Rows that fail: {failing}", "warning")
 
     def collected(self, pool: PoolFacts) -> str:
         images = ", images were fetched from the URLs beside them." if pool.has_images else "; there are no images."
