@@ -121,6 +121,7 @@ def score_file(
     and an `out` that exists.
     """
     source, out = Path(source), Path(out)
+    files.check_out(out)
     columns, _ = files.columns_and_rows(source)
     ready = _prepared(method, columns, source, profile, roles, settings)
     return files.score_file(

@@ -3,9 +3,8 @@
     python examples/growing_pool_in_dagster.py WORK TAR TAR
 
 WORK is a new folder: for the project `lake`, and for `tars`, where the tars (KEY.jpg, KEY.txt) arrive one after the
-other. Needs create-dagster and dagster-dg-cli. With `dg dev` left running nobody has to launch anything: shards are
-filled in by the hour, subsets follow, and the schedule of this file makes the training set at six.
-What it printed on two tars of 12 photographs stands at the end of this file.
+other. With `dg dev` left running nobody has to launch anything: shards are filled in by the hour, subsets follow, and
+the schedule makes the training set at six. What it printed on two tars of 12 photographs stands at the end.
 """
 
 import os
@@ -18,7 +17,6 @@ from pathlib import Path
 
 import dagster as dg
 
-# A file of the project: what is made of the subset, and when.
 TRAINING_SET = """\
 from pathlib import Path
 
@@ -38,6 +36,8 @@ daily = dg.ScheduleDefinition("training_set_daily", cron_schedule="0 6 * * *", t
 
 def main(work: Path, arriving: list[Path]) -> None:
     """Make the project in `work`, then let each tar arrive, and make its tables and the training set."""
+    if absent := [tool for tool in ("create-dagster", "dg") if shutil.which(tool) is None]:
+        sys.exit(f"no command {' or '.join(absent)} on the PATH: python -m pip install create-dagster dagster-dg-cli")
     lake, tars = work / "lake", work / "tars"
     tars.mkdir(parents=True)
     shutil.copy(arriving[0], tars)

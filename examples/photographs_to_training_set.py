@@ -2,8 +2,9 @@
 
     python examples/photographs_to_training_set.py PHOTOS WORK
 
-PHOTOS holds KEY.jpg with KEY.txt, images with a metadata.csv, or tars of img2dataset; WORK is a new folder for all that
-is written. What it printed on 24 photographs of Flickr8k stands at the end of this file.
+PHOTOS holds KEY.jpg with KEY.txt, images with any csv of their names and captions (columns such as file,caption), or
+tars of img2dataset; WORK is a new folder for all that is written. What it printed on 24 photographs of Flickr8k stands
+at the end of this file.
 """
 
 import sys

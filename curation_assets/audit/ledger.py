@@ -144,16 +144,21 @@ def ledger_policies(store: ShardStore) -> list[str]:
     return sorted(name for name in names if store.partitions(f"filtered/{name}"))
 
 
-def recorded_ledger(store: ShardStore, policy: str, shards: Sequence[str] | None = None) -> Ledger:
-    """The ledger of a policy in a pool, as its verdict tables have it, of all shards or some.
-
-    Raises MissingTableError that lists the policies there are, CorruptTableError for a damaged table, LedgerError where
-    a version before 0.4 wrote one.
-    """
-    asset, known = f"filtered/{policy}", ledger_policies(store)
+def verdict_table(store: ShardStore, policy: str) -> str:
+    """'filtered/POLICY'. Raises MissingTableError that lists the policies there are."""
+    known = ledger_policies(store)
     if policy not in known:
         shown = ", ".join(known) or "none: run the pool first"
         raise MissingTableError(f"no ledger of policy {policy!r} under {store.root}; ledgers: {shown}")
+    return f"filtered/{policy}"
+
+
+def recorded_ledger(store: ShardStore, policy: str, shards: Sequence[str] | None = None) -> Ledger:
+    """The ledger of a policy in a pool, as its verdict tables have it, of all shards or some.
+
+    Raises as `verdict_table`, CorruptTableError for a damaged table, LedgerError where a version before 0.4 wrote one.
+    """
+    asset = verdict_table(store, policy)
     keys = store.partitions(asset) if shards is None else list(shards)
     manifest = store.manifest(asset, keys[-1])
     if manifest is None or not manifest.facts:

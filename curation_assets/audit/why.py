@@ -35,6 +35,10 @@ from curation_assets.stores.web_addresses import is_same_url
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _MISTYPED = re.compile(r"[0-9A-Fa-f]{32}|[0-9A-Fa-f]{64}")  # an id or hash in capitals
+_ACCEPTED = (
+    "a sample_id (32 lower-case hex digits), the sha256 of an image (64), a URL, or a key in a tar (0000000001, or "
+    "pool:key)"
+)
 _ORIGIN = (
     "source",
     "licence",
@@ -75,7 +79,8 @@ def explain(
             answers += _explain_in(name, store, kind, identifier, policies)
     if not answers:
         where = f"in the pools {', '.join(names) or '(none declared)'}"
-        raise ValueError(f"no sample with {kind} {identifier!r} {where}{_denied(settings.home, kind, identifier)}")
+        denied = _denied(settings.home, kind, identifier)
+        raise ValueError(f"no sample with {kind} {identifier!r} {where}{denied}; expected {_ACCEPTED}")
     return answers
 
 
@@ -97,10 +102,7 @@ def kind_of(identifier: str) -> str:
         return "url"
     if identifier.strip() and "\n" not in identifier and not _MISTYPED.fullmatch(identifier):
         return "key"
-    raise ValueError(
-        "expected a sample_id (32 lower-case hex digits), the sha256 of an image (64), a URL, or a key in a tar "
-        f"(0000000001, or pool:key), got {identifier!r}"
-    )
+    raise ValueError(f"expected {_ACCEPTED}, got {identifier!r}")
 
 
 def _denied(home: Path, kind: str, identifier: str) -> str:

@@ -1,5 +1,6 @@
 """curate export: a subset for trainers and catalogues."""
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -141,7 +142,7 @@ def _show_written(out: Path) -> None:
 
     files = sorted(path for path in out.rglob("*") if path.is_file())
     size = sum(path.stat().st_size for path in files)
-    show(f"{len(files)} files, {size:,} bytes in {out}; see {MANIFEST}")
-    if (out / MISSING).is_file():
-        lost = (out / MISSING).read_bytes().count(b"\n") - 1
-        warn(f"{lost} samples are missing: {out / MISSING} names them and the reasons")
+    counts = json.loads((out / MANIFEST).read_bytes())["counts"]
+    show(f"{counts['written']:,} samples, {len(files)} files, {size:,} bytes in {out}; see {MANIFEST}")
+    if counts["missing"]:
+        warn(f"{counts['missing']} samples are missing: {out / MISSING} names them and the reasons")

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from curation_assets.audit.ledger import verdict_table
 from curation_assets.audit.origin import AGREES, lineage_svg, summary
 from curation_assets.cli.commands import command
 from curation_assets.cli.common import HomeOption, JsonOption, PoolOption, settings_from, show, show_json, show_table
@@ -36,7 +37,7 @@ def lineage(
         check_new(graph)
     settings = settings_from(home)
     ctx = PoolContext.open(settings, the_pool(settings, pool))
-    recorded = recorded_lineage(ctx, subset if "/" in subset else f"filtered/{subset}")
+    recorded = recorded_lineage(ctx, subset if "/" in subset else verdict_table(ctx.store, subset))
     if graph is not None:
         drawn = lineage_svg(recorded, {stage: position for position, stage in enumerate(STAGES)})
         save_text(graph, drawn, is_new=True)

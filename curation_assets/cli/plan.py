@@ -3,9 +3,11 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from graphlib import TopologicalSorter
 from typing import Annotated, Any
 
+import numpy as np
 import polars as pl
 import typer
 
@@ -34,7 +36,7 @@ from curation_assets.cli.what_ifs import (
 )
 from curation_assets.core.progress import reporter_for
 from curation_assets.core.settings import shard_key, shard_number
-from curation_assets.core.table_names import DUPLICATES, SAMPLES
+from curation_assets.core.table_names import DUPLICATES, REGISTERED_SHARDS, SAMPLES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import left_out, policies_of
 from curation_assets.flow.graph import tables_of
@@ -96,7 +98,7 @@ def plan(
             f"a refit of the cuts of pool {pool!r} was stopped ({stopped.folder}): `curate refit {pool}` "
             "goes on with it; then there is something to plan"
         )
-    if refresh or not ctx.store.partitions(SAMPLES):  # of a pool that never ran there is no index to read
+    if refresh:
         refresh_index(ctx.store, tables)
     facts = facts_of(ctx, tables, code or ())
     policies = policies_of(ctx)
@@ -113,7 +115,15 @@ def plan(
         facts = with_policy(facts, changed)
     stored = {*ctx.shards(), *ctx.store.partitions(SAMPLES)}  # a shard without a source counts until removed
     shards = _shards(sorted(stored), pool, add_shards, remove_shard or ())
-    planned = make_plan(facts, Index.read(ctx.store.root / "index", shards, trainings_of(facts)))
+    read = partial(Index.read, ctx.store.root / "index", shards, trainings_of(facts))
+    try:
+        index = read()
+    except FileNotFoundError:  # before the first run, and while it works
+        refresh_index(ctx.store, tables)
+        index = read()
+    is_new = bool(stored) and not ctx.store.partitions(REGISTERED_SHARDS)
+    expected = ctx.pool.expected_rows(ctx.settings) / len(stored) if is_new else np.nan
+    planned = make_plan(facts, index, expected)
     is_untimed = pl.any_horizontal(pl.col("cpu_seconds", "gpu_seconds").is_null())
     untimed = planned.costs.filter(is_untimed)["table"].to_list()
     has_timings = planned.costs.filter((pl.col("stale") > 0) & ~is_untimed).height > 0 or not untimed
@@ -182,7 +192,7 @@ def _show_pieces(pieces: Sequence[Mapping[str, Any]]) -> None:
 def cost_sentence(plan: Mapping[str, Any]) -> str:
     """What a plan costs, and which tables have no timing yet."""
     if plan["cpu_seconds"] is None:
-        return "No table that would be made has a recorded timing: what it costs is known after its first run"
+        return "No table that would be made has a recorded timing: what stands as ? is known after its first run"
     untimed = plan["without_timing"]
     names = ", ".join(untimed[:5]) + (f" and {len(untimed) - 5} more" if len(untimed) > 5 else "")
     return f"About {plan['cpu_seconds']:,.0f} CPU s and {plan['gpu_seconds']:,.0f} GPU s, from recorded timings" + (

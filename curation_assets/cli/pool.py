@@ -43,8 +43,8 @@ PathArgument = Annotated[
     Path,
     typer.Argument(
         help="Folder of img2dataset/webdataset tars; parquet/csv/tsv/jsonl of url + caption (text also .gz); "
-        "Hugging Face Parquet with images; folder of images with metadata.csv (file_name, caption), or with "
-        "KEY.txt beside KEY.jpg."
+        "Hugging Face Parquet with images; folder of images with any csv (columns such as file,caption), or "
+        "with KEY.txt beside KEY.jpg."
     ),
 ]
 CaptionColumnOption = Annotated[str | None, typer.Option(help="Column of the captions, where not recognised.")]

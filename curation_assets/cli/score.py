@@ -34,6 +34,7 @@ from curation_assets.numeric.standardise import caption_length, length_dependenc
 from curation_assets.scoring.derived import DERIVED_COLUMNS
 from curation_assets.scoring.files import (
     check_columns,
+    check_out,
     columns_and_rows,
     score_file,
     unfinished_folder,
@@ -49,7 +50,7 @@ SourceArgument = Annotated[
     Path,
     typer.Argument(
         metavar="INPUT",
-        help="txt (a caption per line), tsv, csv, parquet (column caption), or webdataset tars.",
+        help="txt (a caption per line), tsv, csv, parquet (columns as of `pool add`), or webdataset tars.",
     ),
 ]
 OutOption = Annotated[Path, typer.Option("--out", help="Output: .parquet, .csv, .tsv or .jsonl.")]
@@ -88,6 +89,7 @@ def score(
     """
     # raises for an unknown name, before a large file is read
     addresses = profile_for_files(profile_for_method(settings_from(home, profile), method), role or [])
+    check_out(out)
     names, rows = columns_and_rows(source)
     check_columns(get_method(method), names, source)  # before models are loaded
     prepared = prepare_method(method, addresses, names, settings_given(set_ or []))

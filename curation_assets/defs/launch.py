@@ -5,6 +5,7 @@ import itertools
 import shlex
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -115,7 +116,10 @@ def run_pool(
     """
     phase = phase_of(shards, phase)
     named = f"run of {pool_name}"
-    with pool_lease(settings.work(pool_name), named, on_notice=on_notice, wait=wait, shared=phase == "shards"):
+    with (
+        pool_lease(settings.work(pool_name), named, on_notice=on_notice, wait=wait, shared=phase == "shards"),
+        ExitStack() as last,
+    ):
         hook = FailureHook.of(settings)
         instance = for_commands(prepare_instance(settings))
         sleep_while_waiting()
@@ -136,6 +140,7 @@ def run_pool(
             chosen = set(shards_in(shards, [*keys, *missing]))
             keys, missing = [key for key in keys if key in chosen], [key for key in missing if key in chosen]
         definitions = pool_assets(settings, pool_name)
+        last.callback(refresh_index, ctx.store, declared)  # what `curate plan` reads, of a stopped run, too
         reports: list[TableReport] = []
 
         def table_done(report: TableReport) -> None:
@@ -178,8 +183,7 @@ def run_pool(
                     bugs = [one for _, one in problems if one and not isinstance(one, EXPECTED_ERRORS)]
                     if bugs or not problems:
                         raise
-                    raise RunFailedError([sentence for sentence, _ in problems]) from error
-        refresh_index(ctx.store, declared)  # what `curate plan` reads
+                    raise RunFailedError([sentence for sentence, _ in problems]) from None
         on_left(list(left.values()))
         return reports
 

@@ -8,10 +8,12 @@ import dagster as dg
 
 from curation_assets.audit.origin import Lineage, checked, lineage_of, lineage_of_tables
 from curation_assets.core.errors import ExpectedError, install_extra
+from curation_assets.core.validation import check_known
 from curation_assets.defs.launch import prepare_instance
 from curation_assets.defs.records import check_results, failures, materialisations
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.graph import tables_of
+from curation_assets.stores.shard_store import MissingTableError
 
 if TYPE_CHECKING:
     from openlineage.client.event_v2 import RunEvent
@@ -19,7 +21,11 @@ if TYPE_CHECKING:
 
 def recorded_lineage(ctx: PoolContext, table: str) -> Lineage:
     """Lineage of a table of a pool, every edge checked against Dagster's records."""
-    lineage = lineage_of(ctx.store, table, pool=ctx.pool.name)
+    try:
+        lineage = lineage_of(ctx.store, table, pool=ctx.pool.name)
+    except MissingTableError:
+        check_known(f"pool {ctx.pool.name!r}", "table", [table], tables_of(ctx))
+        raise
     instance = prepare_instance(ctx.settings)
     return checked(lineage, materialisations(instance, ctx.pool, lineage.tables))
 

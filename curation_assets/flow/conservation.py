@@ -94,8 +94,8 @@ def success_violations(ctx: PoolContext, table: Table, shard: str | None, frame:
         return []
     return [
         f"only {rate:.1%} of the rows succeeded, less than the pool's min_success_rate of {floor:.1%}. Most frequent "
-        f"reasons: {_commonest_reasons(frame)}. Remove their cause, or lower min_success_rate under options: in "
-        f"{ctx.settings.pools_root / (ctx.pool.name + '.yaml')}"
+        f"reasons: {_commonest_reasons(frame, ctx.pool.name)}. Remove their cause, or lower min_success_rate under "
+        f"options: in {ctx.settings.pools_root / (ctx.pool.name + '.yaml')}"
     ]
 
 
@@ -109,7 +109,7 @@ def pool_succeeds(ctx: PoolContext, table: Table) -> bool:
 
 #: Reasons that begin so → the setting of the pool's declaration that changes how often they come.
 _CURES = {
-    "url_refused:private": "`curate pool set POOL allow_hosts=HOST:PORT` (`pool add`: --allow-host)",
+    "url_refused:private": "`curate pool set {pool} allow_hosts=HOST:PORT` (`pool add`: --allow-host)",
     "download_timeout": "download: {timeout_seconds: …, retries: …}",
     "download_dns": "is there a network? download: {retries: …}",
     "download_connection": "download: {threads: …, retries: …}",
@@ -122,7 +122,7 @@ _CURES = {
 }
 
 
-def _commonest_reasons(frame: Rows, count: int = 3) -> str:
+def _commonest_reasons(frame: Rows, pool: str, count: int = 3) -> str:
     """'404 120, timeout 30 (…)': the reasons of failed rows, the most frequent first, with what would change them."""
     reasons = frame.lazy().filter(pl.col("reason").is_not_null(), ~pl.col("reason").str.contains(_NOT_SCORABLE))
     if "status" in frame.collect_schema():
@@ -131,7 +131,7 @@ def _commonest_reasons(frame: Rows, count: int = 3) -> str:
     shown = []
     for reason, rows in counted.collect(engine="streaming").iter_rows():
         cure = next((text for begin, text in _CURES.items() if reason.startswith(begin)), None)
-        shown.append(f"{reason} {rows:,}" + (f" ({cure})" if cure else ""))
+        shown.append(f"{reason} {rows:,}" + (f" ({cure.replace('{pool}', pool)})" if cure else ""))
     return ", ".join(shown) or "none given"
 
 

@@ -8,8 +8,8 @@ from curation_assets.selection.cut import cut_of_frame
 
 
 def frozen_notes(ctx: PoolContext) -> list[str]:
-    """One sentence per policy whose cut was fitted on other rows or values than the pool has now."""
-    notes = []
+    """Sentences on policies whose cuts were fitted on other rows or values than the pool has now: the same one once."""
+    notes: dict[str, list[str]] = {}
     contents: dict[str, dict[str, str]] = {}  # table → shard → what is stored now, read once for all policies
     for policy in policies_of(ctx):
         cut = f"filtered/{policy.name}_cut"
@@ -19,11 +19,9 @@ def frozen_notes(ctx: PoolContext) -> list[str]:
             verdicts = ctx.store.scan(f"filtered/{policy.name}")
             now = verdicts.select(pl.col("decided_by").count()).collect(engine="streaming").item()
             size = f"the pool has {now:,}" if now != fitted else "as many as the pool has"
-            notes.append(
-                f"{policy.name}: cut frozen on {fitted:,} samples, {size}; {changes}; "
-                f"`curate refit {ctx.pool.name}` fits it again"
-            )
-    return notes
+            note = f"cut frozen on {fitted:,} samples, {size}; {changes}; `curate refit {ctx.pool.name}` fits it again"
+            notes.setdefault(note, []).append(policy.name)
+    return [f"{', '.join(names)}: {note}" for note, names in notes.items()]
 
 
 def _changes(ctx: PoolContext, name: str, contents: dict[str, dict[str, str]]) -> str:

@@ -58,7 +58,7 @@ def signal_of(column: str) -> str:
     columns |= {score_column(name): name for name, method in all_methods().items() if method.stage == "signals"}
     if column not in columns or get_method(columns[column]).stage != "signals":
         near = difflib.get_close_matches(column, columns, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = f"; did you mean {near[0]!r}?" if near else "."
         raise ValueError(
             f"{ALL_SCALED} has no column {column!r}{hint} It has {', '.join(OTHER_COLUMNS)} and <signal>_score"
         )

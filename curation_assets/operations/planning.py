@@ -164,8 +164,10 @@ def not_fetched(facts: Sequence[TableFacts]) -> dict[str, str]:
     return {name: models[0][NOT_FETCHED] for name, models in models_of.items() if models and NOT_FETCHED in models[0]}
 
 
-def make_plan(facts: Sequence[TableFacts], index: Index) -> Plan:
-    """Which partitions a run would make again. `facts` in flow order."""
+def make_plan(facts: Sequence[TableFacts], index: Index, expected: float = np.nan) -> Plan:
+    """Which partitions a run would make again. `facts` in flow order; `expected`: rows of a shard before the first run,
+    where they are known.
+    """
     size = len(index.shards)
     grain = {table.name: table.grain for table in facts}
     reasons: dict[str, np.ndarray] = {}
@@ -194,7 +196,7 @@ def make_plan(facts: Sequence[TableFacts], index: Index) -> Plan:
         reasons[table.name] = code
         stale_of[table.name] = code >= 0
         remade_of[table.name] = remade | np.isin(code, BY_A_PERSON)
-        rows_of[table.name] = _rows(table, stored, rows_of, grain, n)
+        rows_of[table.name] = _rows(table, stored, rows_of, grain, n, expected)
         costs.append(_cost(table, stored, code, rows_of[table.name]))
     may_be_null = {"rows": pl.Int64, "cpu_seconds": pl.Float64, "gpu_seconds": pl.Float64}  # in all rows, too
     table_of_costs = pl.DataFrame(costs, schema_overrides=may_be_null)
@@ -288,11 +290,16 @@ def _distinct(*columns: np.ndarray, where: np.ndarray) -> list[tuple[int, ...]]:
 
 
 def _rows(
-    table: TableFacts, stored: StoredTable | None, rows_of: Mapping[str, np.ndarray], grain: Mapping[str, str], n: int
+    table: TableFacts,
+    stored: StoredTable | None,
+    rows_of: Mapping[str, np.ndarray],
+    grain: Mapping[str, str],
+    n: int,
+    expected: float,
 ) -> np.ndarray:
     """(n,) rows that each partition has or, where it is missing, will have: as many as its first input, or the mean.
 
-    NaN where nothing tells: before the first run.
+    NaN where nothing tells: of the whole pool before the first run.
     """
     rows = np.zeros(n)
     if stored is not None:
@@ -301,7 +308,8 @@ def _rows(
             return rows
     is_missing = np.ones(n, dtype=bool) if stored is None else ~stored.is_stored
     first = next((rows_of[name] for name in table.inputs if grain[name] == table.grain), None)
-    guess = rows[~is_missing].mean() if stored is not None and stored.is_stored.any() else np.nan
+    unknown = expected if table.name == REGISTERED_SHARDS else np.nan
+    guess = rows[~is_missing].mean() if stored is not None and stored.is_stored.any() else unknown
     rows[is_missing] = first[is_missing] if first is not None and stored is None else guess
     return rows
 

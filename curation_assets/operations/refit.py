@@ -28,7 +28,6 @@ from curation_assets.stores.shard_store import MissingTableError
 
 REFITS_FOLDER = "recuts"  # relative to the pool's work folder
 NOTE, REPORT = "refit.json", "flips.json"  # of one refit; the report ends it
-_ADVICE = "remove the folder of that refit, and run `curate refit POOL` again"
 
 
 @dataclass(frozen=True)
@@ -115,7 +114,8 @@ def unfinished(ctx: PoolContext) -> Refit | None:
     """The refit whose run did not end, if there is one; `unfreeze` goes on with it."""
     for folder in _folders(ctx):
         if (folder / NOTE).is_file() and not (folder / REPORT).is_file():
-            return read_json(folder / NOTE, functools.partial(_noted, folder), advice=_ADVICE)
+            advice = f"remove the folder of that refit, and run `curate refit {ctx.pool.name}` again"
+            return read_json(folder / NOTE, functools.partial(_noted, folder), advice=advice)
     return None
 
 

@@ -16,7 +16,8 @@ from curation_assets.numeric.identity import is_sample_id, sample_id_of
 from curation_assets.scoring.batches import DEFAULT_BATCH, NUMBER_COLUMNS, LoadImage, Progress
 from curation_assets.scoring.derived import DERIVED_COLUMNS, DERIVING_ROLES
 from curation_assets.scoring.samples import detail_schema, score_samples
-from curation_assets.sources.text_columns import texts_of
+from curation_assets.sources.image_columns import CAPTION_NAMES, FILE_NAMES
+from curation_assets.sources.text_columns import named_columns, texts_of
 from curation_assets.stores.atomic import check_new, remove_path, writing_new
 from curation_assets.stores.caption_text import caption_texts, is_encodable
 from curation_assets.stores.content_hash import config_sha256, frame_sha256
@@ -51,21 +52,21 @@ def score_file(
     its columns `returned`.
 
     Input: .txt (one caption per line), .tsv (no quoting), .csv or .parquet with a column caption and, for methods
-    that look at images, a column image (paths, relative to the file's folder); or a webdataset .tar, or a folder of
-    tars. Sizes (original_width, original_height) that a method needs are columns, or from a tar's .json, or
-    those of the images as they are. Output by suffix: .parquet, .csv, .tsv, .jsonl. Rows keep their order and number,
-    columns their names; lists are JSON in .csv and .tsv. From Parquet to Parquet a part of the rows is in memory.
+    that look at images, a column image (paths, relative to the file's folder), or such columns as pools know them
+    (CAPTION_NAMES, FILE_NAMES); or a webdataset .tar, or a folder of tars. Sizes (original_width, original_height)
+    that a method needs are columns, or from a tar's .json, or those of the images as they are. Output by suffix:
+    .parquet, .csv, .tsv, .jsonl. Rows keep their order and number, columns their names; lists are JSON in .csv and
+    .tsv. From Parquet to Parquet a part of the rows is in memory.
     `details`: the method's further columns too, as `<method>_<detail>`: which rule dropped a sample, the best caption.
     `made_by`: what decides the values beside file and method (models, settings; JSON-able). Finished rows are saved
     every `save_every_seconds` in `unfinished_folder(out)`, and a call with the same goes on from there.
     `raw`: cells of .csv and .tsv that a spreadsheet takes for formulas stay as they are (`stores/text_tables.py`).
-    Raises ValueError for an unknown suffix, a missing column, a column that already has the method's name, or an `out`
-    that exists: it is never overwritten.
+    Raises ValueError for an unknown suffix, a missing column, a column that already has the method's name, an `out`
+    that exists (it is never overwritten), and where no row has a value for want of images, which writes nothing.
     """
     input_path, out = Path(input_path), Path(out)
-    if out.suffix not in OUT_SUFFIXES:
-        raise ValueError(f"output must end in one of {', '.join(OUT_SUFFIXES)}, got {out.name!r}")
-    check_new(out)
+    check_out(out)
+    theirs = {ours: name for name, ours in _our_names(input_path).items()}
     load_image = partial(load_row_image, input_path)
     folder, written = unfinished_folder(out), list[Path]()
     for table in _parts(input_path):
@@ -89,12 +90,22 @@ def score_file(
             saved=saved,
         )
         result = table.drop(ROW_REASON, strict=False).with_columns(scored[name].alias(col) for name, col in new.items())
+        result = result.rename(theirs)
         save_frame(written[-1], result)
         remove_path(saved.folder)
     whole = scan_parquet(written)
+    counts = dict(whole.group_by(new["reason"]).len().sort("len", descending=True).collect().iter_rows())
+    if "image_not_found" in counts and None not in counts:
+        remove_path(folder)
+        raise ValueError(
+            f"{input_path}: no row has a value of {method.name}: "
+            f"{', '.join(f'{reason} {count:,}' for reason, count in counts.items())}; the paths of its column "
+            f"{theirs.get('image', 'image')} count from {input_path.absolute().parent}; write them so"
+        )
     with writing_new(out) as temporary:
         _write(whole, temporary, out.suffix, raw=raw)
-    kept = (whole if returned is None else whole.select(returned)).collect()
+    ours = whole.rename({name: ours for ours, name in theirs.items()})
+    kept = (whole if returned is None else ours.select(returned)).collect()
     remove_path(folder)
     return kept
 
@@ -105,22 +116,37 @@ def _parts(path: Path) -> Iterator[pl.DataFrame]:
         yield read_captions(path)
         return
     columns_and_rows(path)
-    yield from sound_parts(path)
+    yield from (part.rename(_our_names(path)) for part in sound_parts(path))
+
+
+def check_out(out: Path) -> None:
+    """Raise ValueError for an output that exists, or whose name ends in none of OUT_SUFFIXES."""
+    if out.suffix not in OUT_SUFFIXES:
+        raise ValueError(f"output must end in one of {', '.join(OUT_SUFFIXES)}, got {out.name!r}")
+    check_new(out)
 
 
 def columns_and_rows(path: Path) -> tuple[list[str], int]:
-    """Names of the columns of a captions file, and how many rows it has. Raises as `read_captions`."""
+    """Our names of the columns of a captions file, and how many rows it has. Raises as `read_captions`."""
     if table_suffix(path) == ".parquet" and path.is_file():
-        names = list(schema_of(path))
-        _check_caption(path, names)
-        return names, parquet_rows(path)
+        names = _our_names(path)
+        return [names.get(name, name) for name in schema_of(path)], parquet_rows(path)
     table = read_captions(path)
-    return table.columns, table.height
+    return table.drop(ROW_REASON, strict=False).columns, table.height
 
 
-def _check_caption(path: Path, names: Sequence[str]) -> None:
-    if "caption" not in names:
-        raise ValueError(f"{path}: expected a column 'caption', got {list(names)}; rename yours")
+def _our_names(path: Path) -> dict[str, str]:
+    """Columns of captions and of images' paths that a table calls as pools may → our names. Raises ValueError where it
+    has no captions.
+    """
+    if not table_suffix(path):
+        return {}
+    schema = schema_of(path)
+    usual = {"caption": CAPTION_NAMES, "image": FILE_NAMES}
+    found = {ours: named_columns(schema, (ours, *names), ()) for ours, names in usual.items()}
+    if not found["caption"]:
+        raise ValueError(f"{path}: expected a column of {list(CAPTION_NAMES)}, got {list(schema)}; rename yours")
+    return {names[0]: ours for ours, names in found.items() if names and ours not in schema}
 
 
 def _new_columns(method: Method, names: Sequence[str], source: Path, *, details: bool) -> dict[str, str]:
@@ -151,8 +177,8 @@ def check_columns(method: Method, columns: Sequence[str], source: Path | str) ->
     if ("image" in method.columns or made) and not {"image", "member"} & set(columns):
         instead = f"the column{'s' * (len(made) > 1)} {' and '.join(made)}, or " * ("image" not in method.columns)
         raise ValueError(
-            f"method {method.name!r} looks at images: {source} needs {instead}a column 'image' with paths, or must "
-            f"be a webdataset tar; it has {list(columns)}"
+            f"method {method.name!r} looks at images: {source} needs {instead}a column 'image' with paths (or "
+            f"file_name, path …), or must be a webdataset tar; it has {list(columns)}"
         )
 
 
@@ -214,14 +240,16 @@ def read_captions(path: Path) -> pl.DataFrame:
     """Table of a captions file (see `score_file`), at least with a column caption; with ROW_REASON where rows cannot be
     read.
 
-    Raises ValueError for an unknown kind of file or no column caption, FileNotFoundError where there is none.
+    Raises ValueError for an unknown kind of file or no column of captions, FileNotFoundError where there is none.
     """
     if not path.exists():
         raise FileNotFoundError(f"no file or folder {path}")
     if path.is_dir() or path.suffix == ".tar":
         tars = find_tars(path) if path.is_dir() else [path]
         if not tars:
-            raise ValueError(f"{path}: expected a folder of webdataset .tar files, got none")
+            tables = sorted(file.name for file in path.iterdir() if table_suffix(file))
+            instead = f"; give its table: {path / tables[0]}" if tables else ""
+            raise ValueError(f"{path}: expected a folder of webdataset .tar files, got none{instead}")
         rows = [row for tar in tars for row in _webdataset_rows(tar)]
         schema = dict.fromkeys(("key", "caption", "tar", "member", ROW_REASON), pl.String)
         return pl.DataFrame(rows, schema=schema)
@@ -235,8 +263,7 @@ def read_captions(path: Path) -> pl.DataFrame:
         is_sound = pl.col(ROW_REASON).is_null()
         cells = pl.exclude(ROW_REASON)
         table = unescaped(table).with_columns(pl.when(is_sound).then(cells.fill_null("")).otherwise(cells))
-    _check_caption(path, table.drop(ROW_REASON).columns)
-    return table
+    return table.rename(_our_names(path))
 
 
 def _webdataset_rows(tar: Path) -> Iterator[dict[str, Any]]:

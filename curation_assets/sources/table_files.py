@@ -85,7 +85,7 @@ def no_tables(source: Path) -> ValueError:
 def what_lies_in(source: Path) -> str:
     """What lies in a source that is no pool, and what to do about it; or what a pool is."""
     if source.is_file():
-        return _advice(source.name, source.suffix.lower()) or f"{', '.join(SUFFIXES)} and .csv.gz, .tsv.gz, .jsonl.gz"
+        return _advice(source.name, source.suffix.lower()) or "text also as .gz; of images give the folder"
     names = {path.name for path in source.iterdir()}
     if names & {"dataset_dict.json", "state.json", "dataset_info.json"}:
         return (

@@ -78,7 +78,7 @@ def text_column(
     Of several names the first whose column holds texts; ids that are none are left aside (`unused_ids`). Raises
     ValueError for a column that is not there or holds something else.
     """
-    named = _named_columns(schema, names, [besides])
+    named = named_columns(schema, names, [besides])
     fitting = [name for name in named if holds_text(schema[name], lists=ours == "caption")]
     theirs = next(iter([*fitting, *(named if ours != "uid" else [])]), None)
     if ours in given:
@@ -91,7 +91,7 @@ def text_column(
     return theirs
 
 
-def _named_columns(schema: Mapping[str, pl.DataType], names: Sequence[str], taken: Collection[str | None]) -> list[str]:
+def named_columns(schema: Mapping[str, pl.DataType], names: Sequence[str], taken: Collection[str | None]) -> list[str]:
     """Columns, but those `taken`, whose names are among `names`, in the order of these."""
     by_lower = {name.lower(): name for name in reversed(list(schema)) if name not in taken}
     return [by_lower[name] for name in names if name in by_lower]
@@ -214,7 +214,7 @@ def given_columns_of(
         if ours in given:
             theirs = _given_column(source, ours, given[ours], schema)
         else:
-            named = _named_columns(schema, names, taken)
+            named = named_columns(schema, names, taken)
             theirs = next((name for name in named if holds_text(schema[name])), None)
         if theirs is not None:
             found[ours] = theirs

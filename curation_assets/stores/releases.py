@@ -17,7 +17,6 @@ its columns point to.
 """
 
 import dataclasses
-import difflib
 import hashlib
 import json
 import os
@@ -28,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from curation_assets.core.errors import StoreError
+from curation_assets.core.validation import unknown_name
 from curation_assets.stores.atomic import READ_ONLY
 from curation_assets.stores.documents import save_text
 
@@ -199,11 +199,9 @@ def find_release_folder(home: Path, name: str, pool: str | None = None) -> Path:
         return given
     if not same:
         names = [folder.name for folder in known]
-        near = difflib.get_close_matches(name, names, n=1)
         raise MissingReleaseError(
-            f"no release {name!r}{f' of pool {pool!r}' if pool else ''}"
-            + (f"; did you mean {near[0]!r}?" if near else "")
-            + f" Releases: {', '.join(names) or 'none; make one with `curate release create SUBSET NAME`'}"
+            f"{f'pool {pool!r} has ' if pool else ''}no release {unknown_name(name, names)}"
+            + ("" if names else "; make one with `curate release create SUBSET NAME`")
         )
     return same[0]
 

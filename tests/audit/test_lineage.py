@@ -231,4 +231,8 @@ def test_command_prints_the_table_and_draws_the_graph(ran: PoolContext, tmp_path
     output = json.loads(curate("show", "lineage", "random", "--json", *home).stdout)
     assert len(output["edges"]) == 22
     assert lineage_svg(lineage_of(ran.store, "filtered/random"), PLACES).count("<rect") == 6
-    assert curate("show", "lineage", "nothing", *home).exit_code == 1
+    refused = curate("show", "lineage", "randon", *home, width=400)
+    assert refused.exit_code == 1
+    assert "no ledger of policy 'randon'" in refused.output
+    assert "ledgers: random" in refused.output
+    assert "did you mean 'filtered/random'" in curate("show", "lineage", "filtered/randon", *home, width=400).output

@@ -16,6 +16,7 @@ import pytest
 from dagster._core.storage.tags import TagType, get_tag_type
 from PIL import Image
 
+from curation_assets.audit.index import Index
 from curation_assets.core.settings import Settings, load_settings
 from curation_assets.definitions import build_definitions
 from curation_assets.defs.automation import shard_sensor
@@ -219,9 +220,12 @@ def test_one_bad_shard_fails_by_name_and_harms_no_neighbour(
     monkeypatch.setattr(parallel, "materialise_table", sometimes)
     with pytest.raises(
         RunFailedError, match=r"^raw/registered_shards of shard tiny-000001: disk on fire\nNothing that"
-    ):
+    ) as failed:
         run_pool(settings, "tiny", tables=["raw/registered_shards"])
+    assert failed.value.__suppress_context__, "Dagster's wrapper is not shown beside the sentence"
     ctx = PoolContext.open(settings, "tiny")
+    stored = Index.read(ctx.store.root / "index", ctx.shards()).tables["raw/registered_shards"]
+    assert stored.is_stored.tolist() == [True, False], "a plan knows what a failed or stopped run made"
     assert ctx.store.partitions("raw/registered_shards") == ["tiny-000000"]
     monkeypatch.undo()
     (report,) = run_pool(settings, "tiny", tables=["raw/registered_shards"])

@@ -114,6 +114,18 @@ def test_a_pool_in_a_project_of_ones_own_grows_by_a_tar(tmp_path: Path) -> None:
     check_of_photographs("growing_pool_in_dagster.py", found)
 
 
+def test_what_the_example_lacks_is_named_with_how_to_install_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    main = runpy.run_path(str(EXAMPLES / "growing_pool_in_dagster.py"), run_name="example")["main"]
+    with pytest.raises(
+        SystemExit, match=r"no command create-dagster or dg .* pip install create-dagster dagster-dg-cli"
+    ):
+        main(tmp_path / "work", [tmp_path / "0.tar"])
+    assert not (tmp_path / "work").exists()
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_policies_are_compared_by_what_a_model_learns_of_their_subsets(tmp_path: Path) -> None:

@@ -281,7 +281,9 @@ def test_a_table_of_all_rows_is_checked_without_being_read_whole(
     )
     assert found(failed) == []
     assert success_rate(ctx.store.scan(table.name)) == 16 / 19
-    assert _commonest_reasons(ctx.store.scan(table.name)) == "a 2, b: c 1"
+    assert _commonest_reasons(ctx.store.scan(table.name), "mine") == "a 2, b: c 1"
+    refused = _commonest_reasons(pl.DataFrame({"reason": ["url_refused:private"]}), "mine")
+    assert "`curate pool set mine allow_hosts=HOST:PORT`" in refused
 
 
 def test_a_subset_that_holds_more_than_its_policy_keeps_is_found(tmp_path: Path) -> None:

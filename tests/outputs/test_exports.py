@@ -593,7 +593,7 @@ def test_command(ctx: PoolContext, tmp_path: Path) -> None:
     for kind in FORMATS:
         run = curate("export", kind, "icc", "--out", tmp_path / kind, *home)
         assert run.exit_code == 0, run.output
-        manifest_of(tmp_path / kind)
+        assert f"{manifest_of(tmp_path / kind)['counts']['written']} samples, " in run.output
     noted = {(one.format, one.folder) for one in recorded_exports(ctx.settings.home, "photos")}
     assert {(kind, str(tmp_path / kind)) for kind in FORMATS} <= noted
     for bad, said in (
@@ -602,6 +602,7 @@ def test_command(ctx: PoolContext, tmp_path: Path) -> None:
         (["webdataset", "icc", "--out", str(tmp_path / "new"), "--max-samples", "0"], "at least 1"),
         (["npy", "icc", "--out", str(tmp_path / "new"), "--max-bytes", "9"], "formats that have it: hf, webdataset"),
         (["webdatset", "icc", "--out", str(tmp_path / "new")], "did you mean 'webdataset'?"),
+        (["wds", "icc", "--out", str(tmp_path / "new")], "no export format 'wds'; known: hf, index"),
     ):
         run = curate("export", *bad, *home, width=400)
         assert run.exit_code == 1

@@ -273,6 +273,11 @@ def test_images_in_a_folder_and_in_parquet(layout: str, tmp_path: Path) -> None:
     [
         ("paper.pdf", b"%PDF-1.4", "expected a folder of tars or of images with captions, or a file that ends in"),
         ("empty.tar", b"", r"none of its 1 rows can be used \(tar_truncated"),
+        (
+            "one.jpg",
+            b"\xff\xd8",
+            r"one of \.parquet, \S+ \.tsv, \.jsonl; text also as \.gz; of images give the folder",
+        ),
         ("others.csv", b"a,b\n1,2\n", "no caption column"),
         ("head.csv", b"caption\n", "holds no rows"),
         ("blank.csv", b'caption\n" "\n', r"none of its 1 rows can be used \(empty_caption 1\)"),

@@ -241,7 +241,7 @@ def test_sieve_scores_a_file_with_generated_captions_by_minilm_alone(tmp_path: P
     assert scored["sieve"][:3].to_list() == pytest.approx(expected, abs=2e-3)
     assert scored["sieve_reason"].to_list() == [None] * 3 + ["no_generated_captions"] * 2
     (tmp_path / "bare.csv").write_text("caption\na dog\n")
-    command[2] = str(tmp_path / "bare.csv")
+    command[2], command[4] = str(tmp_path / "bare.csv"), str(tmp_path / "none.csv")
     refused = curate(*command, "--profile", tmp_path / "p.yaml")
     assert refused.exit_code != 0, "without the column images are captioned, and there are none"
     assert "needs the column generated_captions, or" in refused.output
@@ -256,8 +256,8 @@ def test_score_file_of_lines(tmp_path: Path) -> None:
 
 def test_score_file_refuses_what_it_cannot_do(tmp_path: Path) -> None:
     source = tmp_path / "in.csv"
-    source.write_text("text\na\n")
-    with pytest.raises(ValueError, match="expected a column 'caption'"):
+    source.write_text("words\na\n")
+    with pytest.raises(ValueError, match=r"expected a column of \['caption', 'text', .*got \['words'\]"):
         score_file(METHOD, source, tmp_path / "out.csv", {})
     with pytest.raises(ValueError, match="output must end in"):
         score_file(METHOD, source, tmp_path / "out.xlsx", {})
@@ -265,6 +265,18 @@ def test_score_file_refuses_what_it_cannot_do(tmp_path: Path) -> None:
     clip = get_method("clip_score")
     with pytest.raises(ValueError, match="needs a column 'image'"):
         score_file(clip, source, tmp_path / "out.csv", clip.example.roles)
+    refused = curate("score", "clip_score", source, "--out", tmp_path / "out.csv", width=400)
+    assert "it has ['caption']" in refused.output
+    for out, said in ((tmp_path / "out.xlsx", "output must end in"), (source, "exists already")):
+        refused = curate("score", "clip_score", source, "--out", out, width=400)
+        assert said in refused.output, "said before it is that images are missing, and so before a model is loaded"
+    with pytest.raises(ValueError, match=r"got none; give its table: .*in.csv"):
+        score_file(clip, tmp_path, tmp_path / "out.csv", clip.example.roles)
+    source.write_text("file,caption\nnone.jpg,a\n")
+    with pytest.raises(ValueError, match=rf"image_not_found 1; .* its column file count from {tmp_path};"):
+        score_file(clip, source, tmp_path / "out.csv", clip.example.roles)
+    assert not list(tmp_path.glob(".out*"))
+    source.write_text("caption\na\n")
     sieve = get_method("sieve")
     with pytest.raises(ValueError, match="needs the column generated_captions, or a column 'image'"):
         score_file(sieve, source, tmp_path / "out.csv", sieve.example.roles)
@@ -282,6 +294,13 @@ def test_score_file_reads_image_paths_and_webdataset_tars(tmp_path: Path) -> Non
     result = score_file(clip, source, tmp_path / "out.parquet", clip.example.roles)
     assert result["clip_score"].to_list() == pytest.approx([0.6, None, None, None])
     assert result["clip_score_reason"].to_list() == [None, "image_undecodable", "image_not_found", "no_image"]
+    names = {"image": "file", "caption": "text"}  # as a pool may call them
+    pl.read_csv(source).rename(names).write_parquet(tmp_path / "named.parquet")
+    source.write_text(source.read_text().replace("image,caption", "file,text"))
+    for named in (source, tmp_path / "named.parquet"):
+        scored = score_file(clip, named, tmp_path / f"of_{named.name}", clip.example.roles)
+        assert scored.columns == [names.get(name, name) for name in result.columns]
+        assert scored["clip_score_reason"].equals(result["clip_score_reason"])
 
     tar_of(
         tmp_path / "00000.tar",
@@ -338,7 +357,7 @@ def test_settings_are_given_on_the_command_line(tmp_path: Path) -> None:
     assert pl.read_csv(tmp_path / "out.tsv", separator="\t")["concreteness_lexicon"].to_list() == [4.0]
     assert "not named" not in run.output
     for bad, said in (("path", "must read NAME=VALUE"), ("colour=1", "has no settings"), ("path=[", "is no YAML")):
-        run = curate(*score, "--set", bad, width=400)
+        run = curate(*score[:-1], tmp_path / "new.tsv", "--set", bad, width=400)
         assert run.exit_code == 1
         assert said in run.output
 

@@ -16,6 +16,7 @@ import polars as pl
 from curation_assets.audit.cost import per_kept_sample, stage_costs, table_costs
 from curation_assets.audit.diff import find_policy, policy_comparison, what_if
 from curation_assets.audit.index import Index
+from curation_assets.audit.ledger import verdict_table
 from curation_assets.audit.origin import lineage_of
 from curation_assets.audit.origin import summary as lineage_summary
 from curation_assets.audit.why import explain
@@ -145,7 +146,7 @@ class Home:
     def lineage(self, pool: str, table: str) -> Answer:
         """What a table (stage/name) or a policy's subset was made from: tables, data versions, code, models, runs."""
         ctx = self._open(pool)
-        target = table if "/" in table else f"filtered/{table}"
+        target = table if "/" in table else verdict_table(ctx.store, table)
         rows = lineage_summary(lineage_of(ctx.store, target, pool=pool)).drop("dagster").to_dicts()
         return {"pool": pool, "target": target, "tables": rows}
 

@@ -3,7 +3,6 @@
 They are read from the files' text: importing them takes seconds, and `curate export --help` needs names only.
 """
 
-import difflib
 import inspect
 import pkgutil
 import re
@@ -12,6 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from curation_assets.core.validation import unknown_name
 
 if TYPE_CHECKING:
     from curation_assets.outputs.exports.subset import Subset
@@ -67,7 +68,5 @@ FORMATS = {
 def get_format(name: str) -> ExportFormat:
     """The format called `name`. Raises ValueError that names the nearest one and lists all."""
     if name not in FORMATS:
-        near = difflib.get_close_matches(name, FORMATS, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"no export format {name!r}{hint} Available: {', '.join(FORMATS)}")
+        raise ValueError(f"no export format {unknown_name(name, FORMATS)}")
     return FORMATS[name]
