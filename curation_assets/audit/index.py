@@ -243,7 +243,7 @@ class Index:
         """
         tables, inputs = (_read_coded(folder / f"{name}.parquet") for name in ("tables", "inputs"))
         if tables is None or inputs is None:
-            raise FileNotFoundError(f"no index in {folder}; `curate plan {folder.parent.name}` writes it")
+            raise FileNotFoundError(f"no index in {folder}; `curate plan {folder.parent.name} --refresh` writes it")
         position = {shard: number for number, shard in enumerate(shards)} | {POOL: 0}
         columns, texts = _arrays(tables[0]), tables[1]
         words = {name: Words(texts[name]) for name in ("code_version", "config_hash", "models")}

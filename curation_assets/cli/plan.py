@@ -3,7 +3,6 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import partial
 from graphlib import TopologicalSorter
 from typing import Annotated, Any
 
@@ -98,7 +97,7 @@ def plan(
             f"a refit of the cuts of pool {pool!r} was stopped ({stopped.folder}): `curate refit {pool}` "
             "goes on with it; then there is something to plan"
         )
-    if refresh:
+    if refresh or not (ctx.store.root / "index/tables.parquet").is_file():  # there is none before the first run ends
         refresh_index(ctx.store, tables)
     facts = facts_of(ctx, tables, code or ())
     policies = policies_of(ctx)
@@ -115,15 +114,9 @@ def plan(
         facts = with_policy(facts, changed)
     stored = {*ctx.shards(), *ctx.store.partitions(SAMPLES)}  # a shard without a source counts until removed
     shards = _shards(sorted(stored), pool, add_shards, remove_shard or ())
-    read = partial(Index.read, ctx.store.root / "index", shards, trainings_of(facts))
-    try:
-        index = read()
-    except FileNotFoundError:  # before the first run, and while it works
-        refresh_index(ctx.store, tables)
-        index = read()
-    is_new = bool(stored) and not ctx.store.partitions(REGISTERED_SHARDS)
-    expected = ctx.pool.expected_rows(ctx.settings) / len(stored) if is_new else np.nan
-    planned = make_plan(facts, index, expected)
+    index = Index.read(ctx.store.root / "index", shards, trainings_of(facts))
+    is_new = stored and not ctx.store.partitions(REGISTERED_SHARDS)
+    planned = make_plan(facts, index, ctx.pool.expected_rows(ctx.settings) / len(stored) if is_new else np.nan)
     is_untimed = pl.any_horizontal(pl.col("cpu_seconds", "gpu_seconds").is_null())
     untimed = planned.costs.filter(is_untimed)["table"].to_list()
     has_timings = planned.costs.filter((pl.col("stale") > 0) & ~is_untimed).height > 0 or not untimed

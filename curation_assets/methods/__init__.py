@@ -7,6 +7,7 @@ A user's own are files of `pools/methods` in the home, or entry points `curation
 (docs/user/own_methods.md): pools run those that they name.
 """
 
+import difflib
 import importlib
 import inspect
 import math
@@ -21,7 +22,6 @@ import numpy as np
 
 from curation_assets.core.own_modules import Own, OwnModules, own_version
 from curation_assets.core.roles import ROLES
-from curation_assets.core.validation import unknown_name
 from curation_assets.numeric.metrics.separation import KINDS
 
 if TYPE_CHECKING:
@@ -259,5 +259,8 @@ def get_method(name: str) -> Method:
     what is wrong with one of a user's own."""
     method = find_method(name)
     if method is None:
-        raise ValueError(f"no method {unknown_name(name, method_names())}")
+        methods = sorted(method_names())
+        near = difflib.get_close_matches(name, methods, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else "."
+        raise ValueError(f"no method {name!r}{hint} Available: {', '.join(methods)}")
     return method

@@ -52,8 +52,8 @@ def score_file(
     its columns `returned`.
 
     Input: .txt (one caption per line), .tsv (no quoting), .csv or .parquet with a column caption and, for methods
-    that look at images, a column image (paths, relative to the file's folder), or such columns as pools know them
-    (CAPTION_NAMES, FILE_NAMES); or a webdataset .tar, or a folder of tars. Sizes (original_width, original_height)
+    that look at images, a column image (paths, relative to the file's folder), or called by CAPTION_NAMES and
+    FILE_NAMES; or a webdataset .tar, or a folder of tars. Sizes (original_width, original_height)
     that a method needs are columns, or from a tar's .json, or those of the images as they are. Output by suffix:
     .parquet, .csv, .tsv, .jsonl. Rows keep their order and number, columns their names; lists are JSON in .csv and
     .tsv. From Parquet to Parquet a part of the rows is in memory.
@@ -99,13 +99,12 @@ def score_file(
         remove_path(folder)
         raise ValueError(
             f"{input_path}: no row has a value of {method.name}: "
-            f"{', '.join(f'{reason} {count:,}' for reason, count in counts.items())}; the paths of its column "
-            f"{theirs.get('image', 'image')} count from {input_path.absolute().parent}; write them so"
+            f"{', '.join(f'{reason} {count:,}' for reason, count in counts.items())}; paths of column "
+            f"{theirs.get('image', 'image')} must count from {input_path.absolute().parent}"
         )
     with writing_new(out) as temporary:
         _write(whole, temporary, out.suffix, raw=raw)
-    ours = whole.rename({name: ours for ours, name in theirs.items()})
-    kept = (whole if returned is None else ours.select(returned)).collect()
+    kept = (whole if returned is None else whole.select(pl.col(theirs.get(n, n)).alias(n) for n in returned)).collect()
     remove_path(folder)
     return kept
 
@@ -136,8 +135,8 @@ def columns_and_rows(path: Path) -> tuple[list[str], int]:
 
 
 def _our_names(path: Path) -> dict[str, str]:
-    """Columns of captions and of images' paths that a table calls as pools may → our names. Raises ValueError where it
-    has no captions.
+    """A table's columns of captions and of images' paths → our names, where they are others. Raises ValueError for no
+    captions.
     """
     if not table_suffix(path):
         return {}
@@ -247,8 +246,8 @@ def read_captions(path: Path) -> pl.DataFrame:
     if path.is_dir() or path.suffix == ".tar":
         tars = find_tars(path) if path.is_dir() else [path]
         if not tars:
-            tables = sorted(file.name for file in path.iterdir() if table_suffix(file))
-            instead = f"; give its table: {path / tables[0]}" if tables else ""
+            given = min(filter(table_suffix, path.iterdir()), default=None)
+            instead = f"; give its table: {given}" if given else ""
             raise ValueError(f"{path}: expected a folder of webdataset .tar files, got none{instead}")
         rows = [row for tar in tars for row in _webdataset_rows(tar)]
         schema = dict.fromkeys(("key", "caption", "tar", "member", ROW_REASON), pl.String)
