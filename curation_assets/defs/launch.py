@@ -5,14 +5,14 @@ import itertools
 import shlex
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
 import dagster as dg
 
 from curation_assets.audit.index import refresh_index
-from curation_assets.core.errors import EXPECTED_ERRORS, ExpectedError
+from curation_assets.core.errors import EXPECTED_ERRORS, ExpectedError, StoreError
 from curation_assets.core.progress import ProgressReporter
 from curation_assets.core.settings import Settings, resource_path
 from curation_assets.core.stages import STAGES
@@ -140,7 +140,7 @@ def run_pool(
             chosen = set(shards_in(shards, [*keys, *missing]))
             keys, missing = [key for key in keys if key in chosen], [key for key in missing if key in chosen]
         definitions = pool_assets(settings, pool_name)
-        last.callback(refresh_index, ctx.store, declared)  # what `curate plan` reads, of a stopped run, too
+        last.callback(_refresh_index, ctx, declared)
         reports: list[TableReport] = []
 
         def table_done(report: TableReport) -> None:
@@ -186,6 +186,12 @@ def run_pool(
                     raise RunFailedError([sentence for sentence, _ in problems]) from None
         on_left(list(left.values()))
         return reports
+
+
+def _refresh_index(ctx: PoolContext, declared: Tables) -> None:
+    """Bring up to date what `curate plan` reads, after a run that failed or was stopped, too."""
+    with suppress(StoreError):  # a damaged table, which whoever reads it names: the run's own error must not give way
+        refresh_index(ctx.store, declared)
 
 
 def phase_of(shards: Sequence[str] | None, phase: Phase | None) -> Phase | None:

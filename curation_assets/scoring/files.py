@@ -94,12 +94,11 @@ def score_file(
         save_frame(written[-1], result)
         remove_path(saved.folder)
     whole = scan_parquet(written)
-    counts = dict(whole.group_by(new["reason"]).len().sort("len", descending=True).collect().iter_rows())
-    if "image_not_found" in counts and None not in counts:
+    counts = dict(whole.group_by(new["reason"]).len().collect().iter_rows())
+    if counts.keys() == {"image_not_found"}:
         remove_path(folder)
         raise ValueError(
-            f"{input_path}: no row has a value of {method.name}: "
-            f"{', '.join(f'{reason} {count:,}' for reason, count in counts.items())}; paths of column "
+            f"{input_path}: not one of its {counts['image_not_found']:,} images is there; paths of column "
             f"{theirs.get('image', 'image')} must count from {input_path.absolute().parent}"
         )
     with writing_new(out) as temporary:
