@@ -88,7 +88,7 @@ test-wheel: install-dev ## Build the wheel, install it elsewhere, run pools from
 torture: install-dev ## Kill, damage and fill up what can be; write the table of docs/operator/reliability.md (under an hour; SEED=7: those tries again)
 	$(BIN)/python -m tests.torture $(if $(SEED),--seed $(SEED)) --into docs/operator/reliability.md
 
-mutants: install-dev ## Put faults into a copy of the code; the quick tests must fail for each (a quarter of an hour)
+mutants: install-dev ## Put faults into a copy of the code; tests must fail for each (a quarter of an hour)
 	$(BIN)/python -m tests.mutants
 
 check: install-dev ## Lint, format check, types and which room imports which

@@ -273,7 +273,9 @@ def test_score_file_refuses_what_it_cannot_do(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"got none; give its table: .*in.csv"):
         score_file(clip, tmp_path, tmp_path / "out.csv", clip.example.roles)
     source.write_text("file,caption\nnone.jpg,a\n")
-    with pytest.raises(ValueError, match=rf"image_not_found 1; .* column file must count from {tmp_path}$"):
+    with pytest.raises(
+        ValueError, match=rf"not one of its 1 images is there; .* column file must count from {tmp_path}$"
+    ):
         score_file(clip, source, tmp_path / "out.csv", clip.example.roles)
     assert not list(tmp_path.glob(".out*"))
     source.write_text("caption\na\n")
