@@ -148,7 +148,7 @@ def verdict_table(store: ShardStore, policy: str) -> str:
     """'filtered/POLICY'. Raises MissingTableError that lists the policies there are."""
     known = ledger_policies(store)
     if policy not in known:
-        shown = ", ".join(known) or "none: run the pool first"
+        shown = ", ".join(known) or f"none yet; `curate run {store.root.name}` first"
         raise MissingTableError(f"no ledger of policy {policy!r} under {store.root}; ledgers: {shown}")
     return f"filtered/{policy}"
 
