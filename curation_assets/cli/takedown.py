@@ -1,5 +1,6 @@
 """curate takedown: put samples on the denylist, and purge them from everything that we wrote."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +17,7 @@ from curation_assets.cli.common import (
     settings_from,
     show,
     show_json,
+    with_home,
 )
 from curation_assets.core.errors import EXPECTED_ERRORS
 from curation_assets.core.progress import reporter_for
@@ -204,7 +206,12 @@ def feed(
 
 
 def _flagged(folder: str | Path) -> str:
-    return f"export {folder} still holds some; `curate takedown apply --export {folder}` takes them out"
+    return with_home(f"export {folder} still holds some; `{_rewriting(folder)}` takes them out")
+
+
+def _rewriting(folder: str | Path) -> str:
+    """The command that takes samples out of an export."""
+    return f"curate takedown apply --export {shlex.quote(str(folder))}"
 
 
 def _show(certificate: dict[str, Any]) -> None:
@@ -234,7 +241,7 @@ def _show(certificate: dict[str, Any]) -> None:
         show(f"  {_flagged(export['folder'])}")
         for copy in export.get("pushed", ()):
             show(
-                f"    a copy is at {copy}: `curate takedown apply --export {export['folder']}`, push it again, and "
+                f"    a copy is at {copy}: `{_rewriting(export['folder'])}`, push it again, and "
                 "squash the history there, which keeps what was removed"
             )
     for name in certificate["releases_withdrawn"]:

@@ -5,8 +5,9 @@ import itertools
 import shlex
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import dagster as dg
@@ -140,7 +141,7 @@ def run_pool(
             chosen = set(shards_in(shards, [*keys, *missing]))
             keys, missing = [key for key in keys if key in chosen], [key for key in missing if key in chosen]
         definitions = pool_assets(settings, pool_name)
-        last.callback(_refresh_index, ctx, declared)
+        last.push(partial(_refresh_index, ctx, declared))
         reports: list[TableReport] = []
 
         def table_done(report: TableReport) -> None:
@@ -188,9 +189,12 @@ def run_pool(
         return reports
 
 
-def _refresh_index(ctx: PoolContext, declared: Tables) -> None:
-    """Bring up to date what `curate plan` reads, after a run that failed or was stopped, too."""
-    with suppress(StoreError):  # a damaged table, which whoever reads it names: the run's own error must not give way
+def _refresh_index(ctx: PoolContext, declared: Tables, failure: type[BaseException] | None, *_: object) -> None:
+    """Bring up to date what `curate plan` reads, after a run that failed or was stopped, too.
+
+    `failure`: of that run; a table that is damaged then is no news that may take its place.
+    """
+    with suppress(StoreError) if failure else nullcontext():
         refresh_index(ctx.store, declared)
 
 

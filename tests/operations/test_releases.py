@@ -199,7 +199,7 @@ def test_stale_tables_are_refused_with_what_to_run(ctx: PoolContext) -> None:
     kept = read_subset(out / "sample_ids.npy")
     add_to_denylist(ctx.settings.home, [("uid", kept[0])])
     applied = curate(ctx, "takedown", "apply")
-    assert f"`curate takedown apply --export {out}` takes them out" in applied.output, applied.output
+    assert f"`curate takedown apply --export {out} --home {ctx.settings.home}` takes them out" in applied.output
 
 
 def test_a_takedown_that_is_not_applied_is_refused_with_what_to_run(ctx: PoolContext) -> None:
