@@ -183,7 +183,7 @@ def run(
     show(f"Subsets  {settings.work(pool) / 'filtered' / 'subsets'}")
     query = f"select * from {view_sql(pool, 'raw/samples')} limit 5"
     code = f"import duckdb; print(duckdb.connect({json.dumps(str(settings.catalog))}).sql({json.dumps(query)}))"
-    show(f"Tables   {sys.executable} -c {shlex.quote(code)}")
+    show(f"Tables   {shlex.join([sys.executable, '-c', code])}")
     show(with_home("Graph    `curate ui`"))
     show(f"Done in {seconds:.0f} s, peak memory {peak.gib:.1f} GiB (workers included).")
 

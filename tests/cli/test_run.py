@@ -1,5 +1,6 @@
 """What `curate run` begins before its first table, and writes after its last."""
 
+import subprocess
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
@@ -86,7 +87,11 @@ def test_what_is_not_made_yet_is_named_with_what_makes_it(tmp_path: Path) -> Non
     assert refused.exit_code == 1
     assert "raw/samples reads raw/registered_shards, raw/downloads, not made yet" in " ".join(refused.stderr.split())
     assert "`curate run photos --table +raw/samples --home" in " ".join(refused.stderr.split())
-    assert curate(*call, "+raw/samples").exit_code == 0
+    made = curate(*call, "+raw/samples")
+    assert made.exit_code == 0
+    (query,) = [line.removeprefix("Tables ") for line in made.stdout.splitlines() if line.startswith("Tables ")]
+    shown = subprocess.run(query, shell=True, capture_output=True, text=True, check=True)  # as a person pastes it
+    assert "sample_id" in shown.stdout
     assert PoolContext.open(settings, "photos").store.partitions("raw/samples") == ["photos-000000"]
 
 

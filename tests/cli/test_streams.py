@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -226,13 +227,14 @@ main()
 
 def test_a_reader_that_leaves_is_no_error() -> None:
     run = subprocess.run(
-        f"{sys.executable} -c 'from curation_assets.cli import main; main()' methods | head -1",
+        f"{shlex.quote(sys.executable)} -c 'from curation_assets.cli import main; main()' methods | head -1",
         shell=True,
         capture_output=True,
         text=True,
         check=True,
     )
     assert run.stderr == ""
+    assert run.stdout.count("\n") == 1
 
 
 @pytest.mark.parametrize("columns", ["60", "300", "0", "many", None])
