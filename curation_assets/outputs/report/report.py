@@ -2,7 +2,6 @@
 
 import html
 import re
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -112,7 +111,7 @@ def write_report(ctx: PoolContext, path: Path, downstream: Markup) -> None:
         downstream=downstream,
         lineages=_lineages(ctx),
         costs=_costs(ctx),
-        catalog=shlex.quote(str(ctx.settings.catalog.resolve())),
+        catalog=repr(str(ctx.settings.catalog.resolve())),
     )
     path.write_text(page, encoding="utf-8")
 
