@@ -1,6 +1,9 @@
 """A table of captions that its owner edits, by the commands: what is planned, run, fitted again and reported."""
 
+import html
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -29,7 +32,9 @@ def test_an_edit_is_planned_and_a_refit_leaves_nothing_old(tmp_path: Path) -> No
     curate("pool", "add", "texts", str(source), "--shard-size", "8", home=home)
     curate("run", "texts", home=home)
     page = (home / "work/texts/downstream/report/report.html").read_text(encoding="utf-8")
-    assert f"duckdb {home}/catalog.duckdb" in page
+    query = html.unescape(page.partition("<h3>Look further</h3>\n  <pre>")[2].partition("</pre>")[0])
+    shown = subprocess.run([sys.executable, "-c", query], capture_output=True, text=True, check=True)  # as pasted
+    assert "sample_id" in shown.stdout
     assert "downstream/report" not in page.partition("Cost of every table")[2], "no row of itself, as a lost try"
     assert stale_of(home) == {}
 
