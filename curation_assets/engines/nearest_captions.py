@@ -99,8 +99,7 @@ def read_bank(file: Path, sha256: str) -> list[str]:
     got = unpacked_sha256(file) if file.is_file() else "no file"
     if got != sha256:
         raise ModelUnavailableError(
-            f"{file}: the card expects sha256 {sha256[:12]}, got {got[:12]}; install the package, or make the bank, "
-            "again"
+            f"{file}: expected sha256 {sha256[:12]}, got {got[:12]}; install the package, or make the bank, again"
         )
     text = unpacked(file).decode().removesuffix("\n")
     if not text:

@@ -19,7 +19,6 @@ import torch.nn.functional as F
 from PIL import Image
 from safetensors.torch import load_file
 
-from curation_assets.core.errors import ModelUnavailableError
 from curation_assets.core.roles import Images, ModelIdentity, SentenceEncoder, Texts
 from curation_assets.engines import EngineRequest, sentence_encoder
 from curation_assets.engines.addresses import ModelAddress, local_folder
@@ -27,7 +26,7 @@ from curation_assets.engines.batches import chunks
 from curation_assets.engines.efficientnet import FeatureExtractor, load_backbone
 from curation_assets.engines.identities import companion_addresses
 from curation_assets.engines.needs import card_of
-from curation_assets.stores.file_hash import file_sha256
+from curation_assets.engines.pins import Pins, check_weights
 
 HEAD_FILE = "head.safetensors"
 #: The likeliest classes that an image's ConSE vector sums.
@@ -232,12 +231,7 @@ def load(request: EngineRequest) -> PhotoPairEncoder:
 
 def checked_tensors(file: Path, sha256: str) -> dict[str, torch.Tensor]:
     """Tensors of a file. Raises ModelUnavailableError where it is not the one with that sha256."""
-    got = file_sha256(file) if file.is_file() else "no file"
-    if got != sha256:
-        raise ModelUnavailableError(
-            f"{file}: the card expects sha256 {sha256[:12]}, got {got[:12]}; install the package, or train the folder, "
-            "again"
-        )
+    check_weights(file, Pins({file: sha256}, "install the package, or train the folder, again"))
     return load_file(file)
 
 

@@ -16,7 +16,6 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file
 
-from curation_assets.core.errors import ModelUnavailableError
 from curation_assets.core.progress import ProgressReporter, reporter_for
 from curation_assets.core.roles import ModelIdentity, SentenceEncoder, Texts
 from curation_assets.core.settings import cache_root
@@ -25,8 +24,8 @@ from curation_assets.engines.addresses import WEIGHTS_ROOT, ModelAddress
 from curation_assets.engines.batches import chunks, unique_texts
 from curation_assets.engines.identities import identity_of
 from curation_assets.engines.needs import Companions, Resolve, RoleNeeds
+from curation_assets.engines.pins import Pins, check_weights
 from curation_assets.stores.documents import save_tensors
-from curation_assets.stores.file_hash import file_sha256
 from curation_assets.world.bank.captions import bank_captions, captions_sha256
 
 CAPTIONS_AT_ONCE = 256  # 256 × 24,000 scenes × 4 B = 25 MB of cosines
@@ -155,11 +154,7 @@ def shipped_embeddings(captions_sha256: str, encoder_sha256: str, folder: Path =
     if (card.get("captions_sha256"), card.get("sentence_encoder_sha256")) != (captions_sha256, encoder_sha256):
         return None
     file = folder / EMBEDDINGS_FILE
-    sha256 = file_sha256(file) if file.is_file() else "no file"
-    if sha256 != card["embeddings_sha256"]:
-        raise ModelUnavailableError(
-            f"{file}: expected sha256 {card['embeddings_sha256'][:12]}, got {sha256[:12]}; install the package again"
-        )
+    check_weights(file, Pins({file: card["embeddings_sha256"]}, "install the package again"))
     return load_file(file)["embeddings"]
 
 

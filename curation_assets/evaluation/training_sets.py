@@ -33,7 +33,6 @@ from curation_assets.numeric.identity import sorted_uids
 from curation_assets.selection.policy import RANDOM, Policy
 from curation_assets.selection.rows import Pool, uid_columns
 from curation_assets.stages.signals.options import SignalsOptions
-from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.releases import SUBSET_NPY, find_release
 from curation_assets.stores.samples import SAMPLES_SCHEMA
 from curation_assets.stores.subsets import packed_ids
@@ -133,7 +132,7 @@ def captions_config(ctx: PoolContext, key: str | None) -> dict[str, str]:
 
 def _config(ctx: PoolContext, policies: Mapping[str, Policy]) -> dict[str, object]:
     options = DownstreamOptions.of(ctx)
-    files = {name: file_sha256(_subset_file(ctx, path)) for name, path in options.downstream_subsets.items()}
+    files = {name: _subset_file(ctx, path) for name, path in options.downstream_subsets.items()}
     config: dict[str, object] = {"policies": {name: policy.version for name, policy in policies.items()}}
     if files:
         config["subsets"] = files

@@ -7,7 +7,6 @@ import polars as pl
 from curation_assets.evaluation.options import DownstreamOptions
 from curation_assets.flow.context import PoolContext
 from curation_assets.sources.noisy_photos import read_planted_truth
-from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.parquet import read_parquet
 
 
@@ -28,7 +27,7 @@ def truth_path(ctx: PoolContext) -> Path:
     return Path(str(DownstreamOptions.of(ctx).truth)).expanduser()
 
 
-def truth_config(ctx: PoolContext) -> dict[str, str]:
-    """Hash of that file. Raises ValueError where it is missing or of another kind."""
+def truth_config(ctx: PoolContext) -> dict[str, Path]:
+    """That file, for the config of what reads it. Raises ValueError where it is missing or of another kind."""
     read_planted_truth(truth_path(ctx))  # refused before it is hashed
-    return {"truth_sha256": file_sha256(truth_path(ctx))}
+    return {"truth_sha256": truth_path(ctx)}

@@ -9,7 +9,7 @@ from curation_assets.audit.versions import VersionBook
 from curation_assets.core.table_names import DOWNLOADS, REGISTERED_SHARDS, reference_of
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Folder, Table, Tables
-from curation_assets.stores.content_hash import config_sha256
+from curation_assets.stores.content_hash import config_sha256, with_file_hashes
 from curation_assets.stores.manifest import model_records
 from curation_assets.stores.shard_store import Materialised, OvertakenError
 
@@ -91,12 +91,13 @@ def _facts(ctx: PoolContext, table: Table, shard: str | None) -> dict[str, Any]:
 
 
 def config_of(ctx: PoolContext, table: Table, shard: str | None) -> dict[str, Any]:
-    """Settings that decide a table's content, as its manifest hashes them."""
-    return {
+    """Settings that decide a table's content, as its manifest hashes them. Raises OSError for a file that is absent."""
+    config = {
         "table": table.config(ctx, shard) if table.config else None,
         "method": ctx.method_config(table.name.split("/")[1]),
         "generation": {role: dict(ctx.profile.generation.get(role, {})) for role in table.needs.roles},
     }
+    return with_file_hashes(config)
 
 
 def _keep_fit(

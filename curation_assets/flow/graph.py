@@ -8,6 +8,7 @@ from graphlib import CycleError, TopologicalSorter
 from curation_assets.core.errors import EXPECTED_ERRORS
 from curation_assets.core.settings import PACKAGE_ROOT, Settings
 from curation_assets.core.stages import STAGES, stage_position
+from curation_assets.core.table_names import stage_of
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Table, Tables
 from curation_assets.sources.declaration import list_pools
@@ -88,7 +89,9 @@ def _sorted_by_inputs(declared: Tables) -> dict[str, Table]:
     for table in declared.values():
         missing = [name for name in table.inputs if name not in declared]
         if missing:
-            raise ValueError(f"table {table.name!r} reads {missing}, which no stage of this pool provides")
+            is_student = any(stage_of(name) == "distilled" for name in missing)
+            advice = "; option distil: true makes a student of its own, else take another one" if is_student else ""
+            raise ValueError(f"table {table.name!r} reads {missing}, which no stage of this pool provides{advice}")
     try:
         order = inputs_first({name: table.inputs for name, table in declared.items()})
     except CycleError as error:

@@ -137,7 +137,8 @@ class Table:
     description: str  # Markdown; first sentence states the grain
     compute: Compute | ComputeOnDisk | Folder
     needs: Needs = Needs()
-    config: Callable[[PoolContext, str | None], Any] | None = None  # settings that change the numbers
+    #: Settings that change the numbers; a Path in them counts with the content of its file.
+    config: Callable[[PoolContext, str | None], Any] | None = None
     #: Shards of which `config` is another than of None: what plans compare as an input that changed.
     own_configs: Callable[[PoolContext], Collection[str]] | None = None
     facts: Callable[[PoolContext], Mapping[str, Any]] | None = None  # what its manifest states beside (Manifest.facts)

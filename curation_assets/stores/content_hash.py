@@ -112,6 +112,17 @@ def folder_sha256(files: Mapping[str, str]) -> str:
     return digest.hexdigest()
 
 
+def with_file_hashes(config: Any) -> Any:
+    """A configuration with a file's sha256 in place of each Path. Raises OSError for a file that cannot be read."""
+    if isinstance(config, Path):
+        return file_sha256(config)
+    if isinstance(config, Mapping):
+        return {name: with_file_hashes(value) for name, value in config.items()}
+    if isinstance(config, list | tuple):
+        return [with_file_hashes(value) for value in config]
+    return config
+
+
 def config_sha256(config: Mapping[str, Any] | None) -> str:
     """64 hex digits over a JSON-able configuration; key order does not matter. None and {} agree."""
     return hashlib.sha256(json.dumps(dict(config or {}), sort_keys=True).encode()).hexdigest()

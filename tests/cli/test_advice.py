@@ -102,6 +102,7 @@ def faults(line: str) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_every_advised_command_parses() -> None:
     found = {(line, path): faults(line) for line, path in advised()}
     assert len(found) > 60

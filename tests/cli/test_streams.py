@@ -117,6 +117,7 @@ def answer(result: Result) -> object:
     return json.loads(result.stdout)
 
 
+@pytest.mark.slow
 def test_every_command_with_json_prints_json_alone(finished_pool: FinishedPool, talkative: list[str]) -> None:
     home = ("--json", "--home", finished_pool.settings.home)
     store = ShardStore(finished_pool.settings.work("tiny"))

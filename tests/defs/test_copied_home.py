@@ -54,6 +54,7 @@ def test_nothing_is_made_again(copied: tuple[Settings, Path]) -> None:
         assert instance.get_runs_count() == before > 0
 
 
+@pytest.mark.slow
 def test_commands_read_the_copy(copied: tuple[Settings, Path], tmp_path: Path) -> None:
     settings, _ = copied
     home = ["--home", str(settings.home)]

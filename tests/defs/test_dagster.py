@@ -128,6 +128,7 @@ def test_lineage_begins_at_the_source_and_assets_open_their_code(settings: Setti
     assert files("raw", "samples") == ["raw/tables.py"]
 
 
+@pytest.mark.slow
 def test_an_import_of_the_code_location_does_nothing(tmp_path: Path) -> None:
     """No home is opened, nothing of Dagster is changed, no variable is set."""
     code = (

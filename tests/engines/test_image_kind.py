@@ -104,7 +104,7 @@ def test_weights_must_be_those_of_the_card(tmp_path: Path) -> None:
     card = json.loads((folder / "card.json").read_text())
     (folder / "card.json").write_text(json.dumps({**card, "weights_sha256": "0" * 64}))
     clear_engines()
-    with pytest.raises(ModelUnavailableError, match="expects sha256 000000000000"):
+    with pytest.raises(ModelUnavailableError, match="expected sha256 000000000000"):
         load_engine("kind_classifier", profile(f"path:{folder}"))
     with pytest.raises(ValueError, match="tells no kinds of images"):
         load_engine("kind_classifier", profile("embedded:photo_pair"))

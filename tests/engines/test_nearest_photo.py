@@ -95,5 +95,5 @@ def test_a_changed_bank_is_not_loaded(tmp_path: Path, encoder: Any) -> None:
     profile = bank(tmp_path / "bank", encoder, encoder.embed_texts(CAPTIONS))
     card = json.loads((tmp_path / "bank" / "card.json").read_text())
     (tmp_path / "bank" / "card.json").write_text(json.dumps({**card, "photos_sha256": "0" * 64}))
-    with pytest.raises(ModelUnavailableError, match=r"photos\.safetensors: the card expects sha256 000000000000"):
+    with pytest.raises(ModelUnavailableError, match=r"photos\.safetensors: expected sha256 000000000000"):
         load_engine("text_to_image", profile)

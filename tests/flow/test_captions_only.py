@@ -1,6 +1,7 @@
 """A pool without images runs what reads captions; the rest is left out in a sentence, or refused."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from curation_assets.methods import all_methods, get_method
 from curation_assets.scoring.derived import DERIVING_ROLES
 from curation_assets.selection.fitted import load_recipes
 from curation_assets.selection.policy import load_policies
-from curation_assets.sources.declaration import add_pool
+from curation_assets.sources.declaration import add_pool, save_pool
 
 SIGNALS = [method for method in all_methods().values() if method.stage == "signals"]
 OF_IMAGES = {"image_text_encoder", "captioner", "object_detector", "text_spotter", *DERIVING_ROLES.values()}
@@ -179,3 +180,13 @@ def test_a_recipe_of_the_package_is_made_where_something_reads_it(tmp_path: Path
     policies.mkdir(parents=True)
     (policies / "both.yaml").write_text("name: both\nrank_by: fused.icc_clip\nfraction: 0.3\n")
     assert made(ctx) == {"sieve_clip", "icc_clip", "icc_range"}
+
+
+def test_a_student_of_the_pools_own_is_made_where_the_pool_distils(tmp_path: Path) -> None:
+    ctx = pool_of(tmp_path)
+    own = replace(ctx.pool, roles={"student": "pool:icc_student"})
+    save_pool(ctx.settings, own)
+    with pytest.raises(ValueError, match=r"reads \['distilled/icc_student'\].*; option distil: true makes a student"):
+        tables_of(PoolContext.open(ctx.settings, "texts"))
+    save_pool(ctx.settings, replace(own, options={"distil": True}))
+    assert "distilled/icc_student" in tables_of(PoolContext.open(ctx.settings, "texts"))

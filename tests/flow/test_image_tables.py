@@ -169,6 +169,7 @@ def test_a_table_that_fails_harms_no_other_and_is_reported_in_its_turn(tmp_path:
     assert isinstance(outcome, BrokenEngineError)
 
 
+@pytest.mark.slow
 def test_hashes_of_images_are_made_by_the_workers(
     tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

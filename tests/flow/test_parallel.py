@@ -149,6 +149,7 @@ def _die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_a_killed_worker_is_replaced_and_its_work_done_again(tmp_path: Path) -> None:
     pool = Workers(replace(load_settings(tmp_path, "embedded"), workers=2))
     try:

@@ -113,6 +113,7 @@ def test_no_row_is_lost(pool: PoolContext) -> None:
     assert violations(pool, tables_of(pool)["fused/duplicates"], None) == []
 
 
+@pytest.mark.slow
 def test_quarantined_images_are_nowhere(pool: PoolContext) -> None:
     samples = pool.store.scan("raw/samples").collect()
     hit = samples.filter(pl.col("reason") == "quarantined")
@@ -129,6 +130,7 @@ def test_quarantined_images_are_nowhere(pool: PoolContext) -> None:
         assert text not in page
 
 
+@pytest.mark.slow
 def test_duplicates_name_the_sample_that_is_kept(pool: PoolContext) -> None:
     found = pool.store.read("fused/duplicates").sort("source_row").to_dicts()
     scores = pool.store.scan("signals/clip_score").collect().sort("source_row")["value"].to_list()
@@ -141,6 +143,7 @@ def test_duplicates_name_the_sample_that_is_kept(pool: PoolContext) -> None:
     assert found[24]["quality"] is None
 
 
+@pytest.mark.slow
 def test_intersections_keep_what_both_keep(pool: PoolContext) -> None:
     assert {"tmars", "clip_text_spotting", "sieve_text_spotting", "clip_image_based", "clip_deduplicated"} <= {
         policy.name for policy in policies_of(pool)
@@ -157,6 +160,7 @@ def test_intersections_keep_what_both_keep(pool: PoolContext) -> None:
     assert set(kept_ids(pool, "clip_text_spotting")) < best
 
 
+@pytest.mark.slow
 def test_text_is_reported_for_pool_and_subsets(pool: PoolContext) -> None:
     table = pool.store.read("downstream/text_in_images")
     all_of_it = table.row(by_predicate=pl.col("subset") == "all", named=True)
@@ -169,6 +173,7 @@ def test_text_is_reported_for_pool_and_subsets(pool: PoolContext) -> None:
     assert "Near-duplicates" in page
 
 
+@pytest.mark.slow
 def test_clusters_count_pool_and_reference(pool: PoolContext) -> None:
     clusters = pool.store.read("signals/image_clusters")
     assert clusters["image_count"].sum() == 24

@@ -184,6 +184,7 @@ def test_the_same_request_again_is_done(ctx: PoolContext) -> None:
 # -- what is refused
 
 
+@pytest.mark.slow
 def test_stale_tables_are_refused_with_what_to_run(ctx: PoolContext) -> None:
     shard = ctx.store.partitions("signals/icc")[1]
     table = ctx.store.read("signals/icc", shard).with_columns(value=pl.col("value") / 2)

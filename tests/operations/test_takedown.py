@@ -284,7 +284,7 @@ def killed_at(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("with_sources", "stride"),
-    [(False, 6), *(pytest.param(with_sources, 1, marks=pytest.mark.slow) for with_sources in (False, True))],
+    [(False, 12), *(pytest.param(with_sources, 1, marks=pytest.mark.slow) for with_sources in (False, True))],
 )
 def test_a_takedown_killed_at_any_step_is_finished_by_the_next(tmp_path: Path, with_sources: bool, stride: int) -> None:
     """Nothing of the sample is left and there is a certificate, whichever step the first attempt ended before."""

@@ -125,6 +125,7 @@ def test_every_row_ends_and_values_are_those_of_a_scored_file(page_file: Path) -
     assert len(set(twins)) == 1
 
 
+@pytest.mark.slow
 def test_pictures_are_small_and_hold_nothing_but_pixels(page_file: Path) -> None:
     pictures = [base64.b64decode(row["picture"]) for row in data_of(page_file)["rows"] if row["picture"]]
     assert len(pictures) == COUNT - 2

@@ -9,6 +9,7 @@ import pytest
 from curation_assets.core.settings import load_settings
 from curation_assets.flow.conservation import TERMINAL_STATES, violations
 from curation_assets.flow.context import PoolContext
+from curation_assets.flow.freshness import config_of
 from curation_assets.flow.graph import tables_of
 from curation_assets.flow.run_table import run_with_upstream
 from curation_assets.methods import all_methods
@@ -115,10 +116,9 @@ def test_a_changed_truth_makes_the_table_again_and_a_missing_one_is_named(scenes
     truth.write_parquet(own)
     ctx = declared(tmp_path, scenes, truth=str(own))
     table = tables_of(ctx)["downstream/separation"]
-    assert table.config is not None
-    before = table.config(ctx, None)
+    before = config_of(ctx, table, None)
     truth.with_columns(kind=pl.lit("clean")).write_parquet(own)
-    assert table.config(ctx, None) != before
+    assert config_of(ctx, table, None) != before
     own.unlink()
     with pytest.raises(ValueError, match=r"no file .*truth\.parquet"):
-        table.config(ctx, None)
+        config_of(ctx, table, None)

@@ -4,6 +4,7 @@ import random
 import struct
 import zlib
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -388,29 +389,49 @@ def said_to_be(data: bytes, width: int, height: int) -> bytes:
     return data[:start] + struct.pack(">II", width, height) + data[start + 8 :]
 
 
-def hostile_avifs() -> Iterable[tuple[str, str, bytes]]:
-    """(name, reason, file)."""
-    small, large = avif(Image.new("RGB", (64, 64))), avif(Image.new("RGB", (9000, 9000)))
-    sequence = avif(Image.new("RGB", (64, 64)), save_all=True, append_images=[Image.new("RGB", (64, 64))])
-    medium = avif(Image.new("RGB", (256, 256)))
-    units = medium[medium.index(b"mdat") + 4 :]
-    yield "too large", "too_many_pixels", large
-    yield "larger than it says", "too_many_pixels", said_to_be(large, 64, 64)
-    yield "smaller than it says", "too_many_pixels", said_to_be(small, 16_000, 16_000)
-    yield "of 4,000 frames", "too_many_pixels", with_pixels(medium, units, 4000)
-    yield "of 300,000 units", "undecodable", with_pixels(small, b"\x12\0", 300_000)
-    yield "of a frame in no sequence", "undecodable", with_pixels(small, b"\x32\x01\0", 1)
-    yield "of many items", "undecodable", small[:4] + b"ftypavif" + small[12:32] + (b"\0\0\0\x08free" * 200_000)
-    yield "cut", "truncated", small[:-5]
-    yield "item behind the end", "truncated", medium.replace(units, b"\0").replace(b"mdat", b"free")
-    yield "without a still picture", "undecodable", sequence.replace(b"meta", b"free", 1)
-    yield "of places without end", "undecodable", small.replace(b"iloc\0\0\0\0\x44\0", b"iloc\0\0\0\0\0\0")
+@cache
+def plain_avif(pixels: int) -> bytes:
+    return avif(Image.new("RGB", (pixels, pixels)))
 
 
-@pytest.mark.parametrize(("name", "reason", "data"), hostile_avifs(), ids=lambda value: str(value)[:40])
-def test_an_avif_is_bounded_before_it_is_decoded(
-    name: str, reason: str, data: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def units_of(data: bytes) -> bytes:
+    """The AV1 units of an AVIF of one item."""
+    return data[data.index(b"mdat") + 4 :]
+
+
+def sequence() -> bytes:
+    return avif(Image.new("RGB", (64, 64)), save_all=True, append_images=[Image.new("RGB", (64, 64))])
+
+
+#: Name → reason, file.
+HOSTILE_AVIFS: dict[str, tuple[str, Callable[[], bytes]]] = {
+    "too large": ("too_many_pixels", lambda: plain_avif(9000)),
+    "larger than it says": ("too_many_pixels", lambda: said_to_be(plain_avif(9000), 64, 64)),
+    "smaller than it says": ("too_many_pixels", lambda: said_to_be(plain_avif(64), 16_000, 16_000)),
+    "of 4,000 frames": ("too_many_pixels", lambda: with_pixels(plain_avif(256), units_of(plain_avif(256)), 4000)),
+    "of 300,000 units": ("undecodable", lambda: with_pixels(plain_avif(64), b"\x12\0", 300_000)),
+    "of a frame in no sequence": ("undecodable", lambda: with_pixels(plain_avif(64), b"\x32\x01\0", 1)),
+    "of many items": (
+        "undecodable",
+        lambda: plain_avif(64)[:4] + b"ftypavif" + plain_avif(64)[12:32] + (b"\0\0\0\x08free" * 200_000),
+    ),
+    "cut": ("truncated", lambda: plain_avif(64)[:-5]),
+    "item behind the end": (
+        "truncated",
+        lambda: plain_avif(256).replace(units_of(plain_avif(256)), b"\0").replace(b"mdat", b"free"),
+    ),
+    "without a still picture": ("undecodable", lambda: sequence().replace(b"meta", b"free", 1)),
+    "of places without end": (
+        "undecodable",
+        lambda: plain_avif(64).replace(b"iloc\0\0\0\0\x44\0", b"iloc\0\0\0\0\0\0"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE_AVIFS)
+def test_an_avif_is_bounded_before_it_is_decoded(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    reason, made = HOSTILE_AVIFS[name]
+    data = made()
     decoder = AvifImagePlugin.AvifImageFile
     monkeypatch.setattr(decoder, "load", lambda self: pytest.fail("decoded"))
     if reason == "too_many_pixels":

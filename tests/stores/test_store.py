@@ -1,6 +1,7 @@
 """Identity, stored tables, manifests, model folders, subsets and the catalogue."""
 
 import contextlib
+import hashlib
 import json
 import math
 import os
@@ -32,7 +33,7 @@ from curation_assets.numeric.identity import (
 from curation_assets.stores.atomic import remove_stale, writing_new
 from curation_assets.stores.catalog import open_pool, rebuild_catalog, view_sql
 from curation_assets.stores.columns import by_shard, hex_column
-from curation_assets.stores.content_hash import frame_sha256
+from curation_assets.stores.content_hash import frame_sha256, with_file_hashes
 from curation_assets.stores.manifest import Manifest
 from curation_assets.stores.shard_store import CorruptTableError, MissingInputError, MissingTableError, ShardStore
 from curation_assets.stores.subsets import ID_SUFFIXES, write_keys, write_sorted_subset
@@ -924,3 +925,16 @@ def test_an_empty_folder_is_filled(tmp_path: Path) -> None:
         draft.write_text("whole")
     assert {path.name for path in tmp_path.rglob("*")} == {"result", "a.txt"}
     assert (tmp_path / "a.txt").read_text() == "whole"
+
+
+def test_a_file_in_a_configuration_counts_with_its_content(tmp_path: Path) -> None:
+    file = tmp_path / "words.txt"
+    file.write_bytes(b"one")
+    config = {"words": file, "recipe": {"files": (file,), "count": 3, "captions": None}}
+    one, two = (hashlib.sha256(content).hexdigest() for content in (b"one", b"two"))
+    assert with_file_hashes(config) == {"words": one, "recipe": {"files": [one], "count": 3, "captions": None}}
+    file.write_bytes(b"two")
+    assert with_file_hashes(config)["words"] == two
+    file.unlink()
+    with pytest.raises(FileNotFoundError, match="words"):
+        with_file_hashes(config)

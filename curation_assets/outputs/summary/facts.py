@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 
@@ -22,6 +22,9 @@ from curation_assets.stores.releases import (
     RELEASE_FILE,
     Release,
 )
+
+if TYPE_CHECKING:
+    import duckdb
 
 Kind = Literal["automatic", "to confirm", "declared", "missing"]
 
@@ -105,6 +108,16 @@ class Facts:
         return counts(self.release.ledger_paths, provenance, sources=self.about.get("sources") or [])
 
     @cached_property
+    def _queried(self) -> "duckdb.DuckDBPyConnection":
+        """The counts as tables of DuckDB."""
+        import duckdb
+
+        connection = duckdb.connect()
+        for name, rows in self.counts.items():
+            connection.register(name, rows.to_arrow())
+        return connection
+
+    @cached_property
     def manifests(self) -> list[dict[str, Any]]:
         """Manifests of the tables upstream, inputs first."""
         return [json.loads(line) for line in (self.release.folder / MANIFESTS).read_bytes().splitlines()]
@@ -166,12 +179,8 @@ class Facts:
 
     def _asked(self, selected: str, of: str, where: str) -> tuple[pl.DataFrame, str]:
         """What is selected from a table of counts, and the statement that selects it from the release's files."""
-        import duckdb
-
         chosen = f" where {where}" if where else ""
-        with duckdb.connect() as connection:
-            connection.register(of, self.counts[of].to_arrow())
-            rows = connection.sql(f"{selected} from {of}{chosen}").pl()
+        rows = self._queried.sql(f"{selected} from {of}{chosen}").pl()
         return rows, f"{selected} from (\n{statements()[of].text_of(self.release)}\n){chosen}"
 
     def declared_answer(self, question: str, key: str) -> Answer:

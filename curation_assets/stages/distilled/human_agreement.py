@@ -41,7 +41,6 @@ from curation_assets.stages.distilled.options import DistilledOptions, Similarit
 from curation_assets.stages.distilled.students import score_with_students
 from curation_assets.stages.standardised.tables import fusion_options, standardised_labels
 from curation_assets.stages.teachers.options import TeachersOptions
-from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.text_tables import read_table
 
 RATED, PLANTED, CAPTIONS, WORDS = "rated captions", "planted ratings", "caption benchmark", "word benchmark"
@@ -137,7 +136,7 @@ def _config(ctx: PoolContext, shard: str | None) -> dict[str, Any]:
         "similarities": {teacher: _similarities(ctx, teacher) for teacher in teacher_names(ctx)},
         "resamples": options.agreement_resamples,
         "students": _students(ctx),
-        **({} if words is None else {"words_sha256": file_sha256(Path(words))}),
+        **({} if words is None else {"words_sha256": Path(words)}),
     }
 
 

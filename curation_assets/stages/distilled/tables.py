@@ -31,7 +31,6 @@ from curation_assets.numeric.fusion import FusionWeights, fit_logistic_fusion, f
 from curation_assets.stages.distilled.students import score_with_students
 from curation_assets.stages.standardised.tables import fusion_options
 from curation_assets.stages.teachers.tables import labels_config, read_labels
-from curation_assets.stores.file_hash import file_sha256
 from curation_assets.training.options import TrainingOptions
 
 #: Fusion weights for pools of real captions that nobody rated, by benchmarks/icc_real_captions.py.
@@ -55,7 +54,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         inputs=() if ctx.ratings is None else (labelled_table(ctx),),
         version="2",
         compute=_fusion_weights,
-        config=lambda ctx, shard: fusion_options(ctx) if ctx.ratings else {"shipped_sha256": file_sha256(SHIPPED)},
+        config=lambda ctx, shard: fusion_options(ctx) if ctx.ratings else {"shipped_sha256": SHIPPED},
         fit=Fit(),
         description=(
             "One row: a weight per teacher and the intercept of score = σ(Σ weight · teacher + intercept), fitted on "

@@ -13,7 +13,6 @@ from curation_assets.methods import oriented
 from curation_assets.scoring.derived import DERIVED_COLUMNS
 from curation_assets.scoring.upstream import upstream_reason
 from curation_assets.selection.fitted import FittedRecipe
-from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.provenance import PROVENANCE_SCHEMA
 from curation_assets.stores.samples import SAMPLES_SCHEMA
 
@@ -76,7 +75,7 @@ def _fit_table(recipe: FittedRecipe) -> Table:
         f"nothing until `curate refit POOL --fits`.\n\n```\n{content_of(recipe.settings)}\n```",
         compute=compute,
         needs=Needs(roles=recipe.settings.roles),
-        config=lambda ctx, shard: {"files": [file_sha256(path) for path in recipe.settings.files]},
+        config=lambda ctx, shard: {"files": list(recipe.settings.files)},
         fit=Fit(holds_any=holds_any),
     )
 

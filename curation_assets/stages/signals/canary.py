@@ -17,7 +17,6 @@ from curation_assets.flow.table import Needs, Shown, Table, TableCheck
 from curation_assets.methods import Method
 from curation_assets.scoring.canary import CANARY_COLUMNS, Canary, build_of, drift_table, read_accepted, score_canary
 from curation_assets.stages.signals.options import SignalsOptions
-from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.shard_store import CorruptTableError
 
 CAPTIONER = "captioner"  # writes the captions that methods with generated_captions compare
@@ -40,7 +39,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         compute=_scores,
         needs=Needs(roles=tuple(sorted({role for method in methods for role in _roles(method)})), core=True),
         config=lambda ctx, shard: {
-            "canary": file_sha256(_path(ctx)),
+            "canary": _path(ctx),
             "methods": {method.name: [method.version, ctx.method_config(method.name)] for method in _methods(ctx)},
         },
         shown=Shown(kinds=("torch", "polars")),

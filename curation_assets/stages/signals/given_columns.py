@@ -19,7 +19,6 @@ from curation_assets.scoring.derived import DERIVED_COLUMNS
 from curation_assets.scoring.files import as_samples
 from curation_assets.scoring.upstream import upstream_reason
 from curation_assets.sources.text_columns import number
-from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.parquet import scan_parquet
 from curation_assets.stores.text_format import table_suffix
 from curation_assets.stores.text_tables import read_table
@@ -37,12 +36,6 @@ def given_file(ctx: PoolContext, column: str) -> Path | None:
     if not path.is_file():
         raise ValueError(f"pool {ctx.pool.name!r}: option given names no file for {column}: {path}")
     return path
-
-
-def fingerprint(ctx: PoolContext, column: str) -> str | None:
-    """sha256 of the file that brings a column; None where a model makes it."""
-    path = given_file(ctx, column)
-    return None if path is None else file_sha256(path)
 
 
 def read_given(path: Path, column: str, samples: pl.DataFrame) -> pl.DataFrame:

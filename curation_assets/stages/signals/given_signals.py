@@ -18,7 +18,6 @@ from curation_assets.scoring.samples import BOUNDS_TOLERANCE, detail_schema
 from curation_assets.scoring.upstream import upstream_reason
 from curation_assets.sources.options import SourceOptions, given_columns
 from curation_assets.stages.signals.given_columns import read_given_values
-from curation_assets.stores.file_hash import file_sha256
 
 NOT_GIVEN, NOT_FINITE = "not_given", "given_not_finite"
 
@@ -41,9 +40,9 @@ def given_source(ctx: PoolContext, method: str) -> tuple[Path | None, str] | Non
 
 
 def given_config(ctx: PoolContext, method: str) -> dict[str, Any]:
-    """What identifies given values: the column, and the content of its file; the pool's own table is an input."""
+    """What identifies given values: the column, and its file; the pool's own table is an input."""
     file, column = given_source(ctx, method) or (None, method)
-    content = {} if file is None else {"file": file.name, "sha256": file_sha256(file)}
+    content = {} if file is None else {"file": file.name, "sha256": file}
     return {"given": {"column": column, **content}}
 
 

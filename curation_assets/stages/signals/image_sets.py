@@ -13,7 +13,6 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.sources.declaration import list_pools
 from curation_assets.stages.signals.options import SignalsOptions
 from curation_assets.stores.arrays import load_npy
-from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.image_formats import IMAGE_SUFFIXES
 from curation_assets.stores.images import ImageRejected, decode_image, tar_index
 
@@ -27,7 +26,7 @@ def image_set_fingerprint(ctx: PoolContext, reader: str) -> Any:
     if isinstance(source, PoolContext):
         versions = source.store.input_versions(TARGET_IMAGES, [(SAMPLES, None)])
         return [[source.pool.name, version.partition, version.content_sha256] for version in versions]
-    return None if source is None else [[file.name, file_sha256(file)] for file in _files(source)]
+    return None if source is None else [[file.name, file] for file in _files(source)]
 
 
 def image_set_embeddings(ctx: PoolContext, reader: str, encoder: Any) -> np.ndarray:

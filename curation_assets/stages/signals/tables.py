@@ -19,7 +19,7 @@ from curation_assets.scoring.derived import DERIVED_COLUMNS, derive_in_steps, ve
 from curation_assets.scoring.samples import score_in_steps
 from curation_assets.sources.options import SourceOptions
 from curation_assets.stages.signals.contamination import compared_columns
-from curation_assets.stages.signals.given_columns import fingerprint, given_file, read_given
+from curation_assets.stages.signals.given_columns import given_file, read_given
 from curation_assets.stages.signals.given_signals import given_config, given_source, given_values
 from curation_assets.stages.signals.options import SignalsOptions
 from curation_assets.stores.content_hash import frame_sha256
@@ -61,7 +61,7 @@ def _derived_table(ctx: PoolContext, name: str) -> Table:
         return {setting: getattr(ctx.options, column.options[setting]) for setting in column.settings}
 
     def config(ctx: PoolContext, shard: str | None) -> dict[str, Any]:
-        return {"given_sha256": fingerprint(ctx, name)} if is_given else dict(settings(ctx))
+        return {"given_sha256": given_file(ctx, name)} if is_given else dict(settings(ctx))
 
     def compute_given(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
         path = given_file(ctx, name)

@@ -12,7 +12,6 @@ from curation_assets.flow.table import Table
 from curation_assets.numeric.relatedness import WordWeights, add_document_frequencies, fit_word_weights
 from curation_assets.scoring.files import read_captions
 from curation_assets.stages.standardised.options import StandardisedOptions
-from curation_assets.stores.file_hash import file_sha256
 
 
 def tables(ctx: PoolContext) -> Iterator[Table]:
@@ -36,7 +35,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         inputs=(SAMPLES,),
         version="1",
         compute=_word_weights,
-        config=lambda ctx, shard: {"related_to_sha256": file_sha256(_downstream_file(ctx))},
+        config=lambda ctx, shard: {"related_to_sha256": _downstream_file(ctx)},
         description=(
             "One row per word of the pool's kept captions: idf (log of captions over captions with the word, not "
             "smoothed), and its share in the sum of the downstream captions' unit TF-IDF vectors (Rao et al.)."

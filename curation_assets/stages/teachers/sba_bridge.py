@@ -16,7 +16,6 @@ from curation_assets.core.validation import content_of
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.options import BridgeTraining, FlowOptions
 from curation_assets.flow.table import Folder, Needs, Shown, Table
-from curation_assets.stores.file_hash import file_sha256
 
 FILES = ("bridge.safetensors", "bridge.json", "card.json")
 
@@ -59,7 +58,7 @@ def _config(ctx: PoolContext, shard: str | None) -> dict[str, Any]:
     training = _option(ctx)
     settings = _recipe(training)  # how often it is saved changes no number
     if training.captions is not None:
-        settings["captions"] = file_sha256(Path(training.captions))
+        settings["captions"] = Path(training.captions)
     digests = {
         address: digest_files(folder_files(local_folder(resolve_address(address))))
         for address in frozen_models(ctx.profile)

@@ -18,7 +18,6 @@ from curation_assets.numeric.identity import sample_id_of, unit_interval_of
 from curation_assets.scoring.samples import score_samples
 from curation_assets.stages.teachers.options import TeachersOptions
 from curation_assets.stores.content_hash import frame_sha256
-from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.text_tables import read_table
 
 DEFAULT_LABELS_SEED = 244
@@ -62,7 +61,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
             ctx,
             "benchmark_captions",
             lambda ctx: read_rated(Path(options.caption_benchmark or "")),
-            lambda ctx: {"benchmark_sha256": file_sha256(Path(options.caption_benchmark or ""))},
+            lambda ctx: {"benchmark_sha256": Path(options.caption_benchmark or "")},
             "One row per rated caption of the benchmark file, with both teachers' values. Nothing is fitted on it.",
         )
 
@@ -194,11 +193,11 @@ def score_labelled(
 
 
 def labels_config(ctx: PoolContext) -> dict[str, Any]:
-    """What decides `read_labels`: the content of the pool's file, else how many captions are planted."""
+    """What decides `read_labels`: the pool's file, else how many captions are planted."""
     options = TeachersOptions.of(ctx)
     path = FlowOptions.of(ctx).labels
     if path is not None:
-        return {"labels_sha256": file_sha256(Path(path))}
+        return {"labels_sha256": Path(path)}
     return {"labels": options.labelled_captions}
 
 
