@@ -221,15 +221,15 @@ def _training_examples(ctx: PoolContext, trainer: Trainer, listed: pl.DataFrame)
     return Examples(captions, lambda positions: [load_row(rows[sample_ids[at]]) for at in positions], features, digest)
 
 
-def _write_tars(ctx: PoolContext, key: str, sample_ids: Sequence[str], folder: Path) -> list[Path]:
+def _write_tars(ctx: PoolContext, key: str, sample_ids: Sequence[str], folder: Path) -> None:
     """The training set as tars; those that a stopped training of the same samples left in `folder` are taken."""
     from curation_assets.outputs.exports.webdataset import write_training_tars
 
     if folder.is_dir():
-        return sorted(folder.glob("*.tar"))
+        return
     folder.parent.mkdir(parents=True, exist_ok=True)
     is_chosen = sets_of(ctx)[TrainingKey.parse(key).name].has_chosen_captions
-    return write_training_tars(ctx, sample_ids, folder, name=key, chosen_captions=is_chosen)
+    write_training_tars(ctx, sample_ids, folder, name=key, chosen_captions=is_chosen)
 
 
 def _evaluation_examples(ctx: PoolContext, trainer: Trainer, evaluation: pl.DataFrame) -> Examples:

@@ -22,7 +22,6 @@ from curation_assets.evaluation.models.open_clip_training import (
     SCALES,
     TrainingFailedError,
     last_loss,
-    tar_pattern,
     train_clip,
     training_command,
 )
@@ -76,14 +75,14 @@ def test_a_killed_training_goes_on_and_ends_as_an_encoder(ctx: PoolContext, tars
                         child.kill()
 
     with pytest.raises(TrainingFailedError, match="SIGKILL") as failure:
-        train_clip(SCALES["tiny"], tars, out, samples_seen=SAMPLES_SEEN, progress=kill_in_the_third_part)
+        train_clip(SCALES["tiny"], tars[0].parent, out, samples_seen=SAMPLES_SEEN, progress=kill_in_the_third_part)
     assert "goes on from its last checkpoint" in str(failure.value)
     log_of_trainer = out / ".training" / "run" / "out.log"
     assert "Its log is in" in str(failure.value)  # the last lines shown may be those of its killed readers
     assert "Start epoch 2" in log_of_trainer.read_text()
     assert not (out / "open_clip_model.safetensors").exists()
     with pytest.raises(ValueError, match="another seed; choose a new folder"):
-        train_clip(SCALES["tiny"], tars, out, samples_seen=SAMPLES_SEEN, seed=1)
+        train_clip(SCALES["tiny"], tars[0].parent, out, samples_seen=SAMPLES_SEEN, seed=1)
 
     arguments = ("evaluate", "clip", tars[0].parent, "--scale", "tiny", "--samples-seen", SAMPLES_SEEN)
     arguments += ("--out", out, "--devices", 0)
@@ -119,8 +118,9 @@ def test_a_killed_training_goes_on_and_ends_as_an_encoder(ctx: PoolContext, tars
 @pytest.mark.parametrize("scale", SCALES.values(), ids=list(SCALES))
 def test_the_trainer_reads_the_command_of_every_scale(scale: object, tmp_path: Path) -> None:
     chosen = SCALES[scale.name]  # type: ignore[attr-defined]
-    tars = [tmp_path / f"{number:08d}.tar" for number in range(12_800)]
-    command = training_command(chosen, tars, tmp_path / "out", devices=chosen.devices, machines=chosen.machines)
+    command = training_command(
+        chosen, tmp_path / "tars", tmp_path / "out", devices=chosen.devices, machines=chosen.machines
+    )
     place = command.index(PROCESS)
     parsed = parse_args(command[place + 2 :])
     processes = max(1, chosen.devices * chosen.machines)
@@ -134,7 +134,7 @@ def test_the_trainer_reads_the_command_of_every_scale(scale: object, tmp_path: P
     assert parsed.grad_checkpointing
     assert parsed.precision == ("amp" if chosen.devices else "fp32")
     assert (parsed.resume, parsed.report_to, parsed.dataset_type) == ("latest", "", "webdataset")
-    assert wds.shardlists.expand_urls(parsed.train_data) == [str(tar) for tar in tars]
+    assert parsed.train_data == str(tmp_path / "tars")
     if processes > 1:
         run = importlib.import_module("torch.distributed.run")
         launched = run.get_args_parser().parse_args(command[command.index(run.__name__) + 1 :])
@@ -160,16 +160,16 @@ def test_numbers_of_the_scales_are_those_published() -> None:
     assert SCALES["small"].steps(None, devices=1) == 5 * 628  # 625 batches of 4096, filled up for 4 workers
 
 
-def test_tars_are_named_as_the_trainer_reads_them(tmp_path: Path) -> None:
-    names = ["a/8.tar", "a/9.tar", "a/10.tar", "a/x-09.tar", "a/x-10.tar", "a/x-12.tar", "b/train.tar", "b/00.tar"]
-    tars = [tmp_path / name for name in names]
-    pattern = tar_pattern(tars)
-    assert pattern.count("{") == 2
-    assert sorted(wds.shardlists.expand_urls(pattern)) == sorted(map(str, tars))
+def test_a_path_that_the_trainer_takes_for_a_pattern_is_refused(tmp_path: Path) -> None:
+    for name in ("8.tar", "x-09.tar", "train.tar", "00.tar"):
+        (tmp_path / name).touch()
+    tars = open_clip_main.tars_of(tmp_path)
+    assert [tar.name for tar in tars] == ["00.tar", "8.tar", "train.tar", "x-09.tar"]
+    assert wds.shardlists.expand_urls("::".join(map(str, tars))) == [str(tar) for tar in tars]
+    (tmp_path / "{a,b}").mkdir()
+    (tmp_path / "{a,b}" / "0.tar").touch()
     with pytest.raises(ValueError, match="as patterns; move the tars"):
-        tar_pattern([tmp_path / "{a,b}" / "0.tar"])
-    with pytest.raises(ValueError, match="too long for a command line; number them without gaps"):
-        tar_pattern([tmp_path / f"{number:0100d}.tar" for number in range(0, 4000, 2)])
+        open_clip_main.tars_of(tmp_path / "{a,b}")
 
 
 def test_what_cannot_be_trained_is_refused_in_a_sentence(tars: list[Path], tmp_path: Path) -> None:

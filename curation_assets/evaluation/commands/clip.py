@@ -43,17 +43,14 @@ def train_clip_of_export(
     )
 
     chosen = get_scale(scale)
-    tars = sorted(folder.glob("*.tar"))
-    if not tars:
-        raise ValueError(f"{folder} holds no .tar; write them with `curate export webdataset SUBSET --out {folder}`")
     out = out or folder.absolute().with_name(f"{folder.absolute().name}-clip-{chosen.name}")
     seen = chosen.samples_seen if samples_seen is None else samples_seen
     if dry_run:
-        check_samples(tars, chosen)
+        check_samples(folder, chosen)
         per_machine = chosen.devices if devices is None else devices
         together = machines or chosen.machines
         command = training_command(
-            chosen, tars, out, devices=per_machine, machines=together, samples_seen=samples_seen, seed=seed
+            chosen, folder, out, devices=per_machine, machines=together, samples_seen=samples_seen, seed=seed
         )
         show(shlex.join(["python", *command[1:]]))
         notice(
@@ -73,6 +70,6 @@ def train_clip_of_export(
         notice(f"Scale {chosen.name} is meant for {chosen.needs}; on a CPU it takes very long. See --dry-run.")
     total = chosen.steps(samples_seen, devices) * chosen.batch_size
     with reporter_for().task("samples seen", total) as advance:
-        train_clip(chosen, tars, out, devices=devices, samples_seen=samples_seen, seed=seed, progress=advance)
+        train_clip(chosen, folder, out, devices=devices, samples_seen=samples_seen, seed=seed, progress=advance)
     show(f"{total:,} samples seen; the model is in {out}")
     notice(f"Use it: image_text_encoder: path:{out.absolute()}")

@@ -2,15 +2,16 @@
 
 `python -m curation_assets.evaluation.models.open_clip_main OUT ARGUMENTS`.
 
-ARGUMENTS are those of open_clip_train, whose loop, losses and checkpoints run as they are; at the end the model is in
-the folder OUT, as safetensors. What is replaced, and why (docs/decisions/0026): open_clip_train 3.3 breaks on the
-markers that webdataset 0.2.111 puts between tars, hands every member of a tar to a decoder that unpickles some of them,
-and shuffles by the clock.
+ARGUMENTS are those of open_clip_train, whose loop, losses and checkpoints run as they are; `--train-data` names a
+folder of tars. At the end the model is in the folder OUT, as safetensors. What is replaced, and why (docs/decisions/0026):
+open_clip_train 3.3 breaks on the markers that webdataset 0.2.111 puts between tars, hands every member of a tar to a
+decoder that unpickles some of them, and shuffles by the clock.
 """
 
 import json
 import logging
 import os
+import re
 import sys
 import threading
 import warnings
@@ -36,6 +37,20 @@ LOGGED_ERRORS = 100  # of one process
 ENDS_WITH_STDIN = "CURATION_ENDS_WITH_STDIN"
 #: What open_clip imports where it is installed, a fifth of the time to start; no scale needs it.
 UNUSED = ("wandb", "tensorboard", "torch.utils.tensorboard", "transformers", "timm")
+
+
+def tars_of(folder: Path) -> list[Path]:
+    """The tars that a training reads, sorted.
+
+    Raises ValueError for none, and for a path that the trainer would take for a pattern of paths.
+    """
+    tars = sorted(folder.expanduser().absolute().glob("*.tar"))
+    if not tars:
+        raise ValueError(f"{folder} holds no .tar; write them with `curate export webdataset SUBSET --out {folder}`")
+    for tar in tars:
+        if re.search(r"::|[{}\\]", str(tar)):
+            raise ValueError(f"{tar}: the trainer reads '::', {{, }} and \\ as patterns; move the tars")
+    return tars
 
 
 def is_read(member: str) -> bool:
@@ -122,6 +137,7 @@ def main(out: Path, arguments: Sequence[str]) -> int:
     # Here and not on the command line: torchrun takes `--logs` for one of its own options and refuses it as ambiguous.
     arguments = [*arguments, "--logs", str(out / WORK), "--name", RUN]
     parsed = parse_args(arguments)
+    arguments += ["--train-data", "::".join(map(str, tars_of(Path(parsed.train_data))))]  # the last one counts
     prepare()
     try:
         import open_clip_train.main

@@ -17,13 +17,13 @@ import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from curation_assets.core.errors import ExpectedError
 from curation_assets.core.settings import PACKAGE_ROOT
 from curation_assets.evaluation.models import open_clip_main
+from curation_assets.evaluation.models.open_clip_main import tars_of
 from curation_assets.stores.documents import save_json, save_text
 from curation_assets.stores.image_formats import TRAINING_EXTENSIONS
 from curation_assets.stores.images import ImageRejected, decode_image, tar_index
@@ -31,8 +31,6 @@ from curation_assets.stores.tar_samples import key_of
 
 PROCESS = open_clip_main.__name__
 WORKERS = 4  # processes that decode images, per GPU: the trainer's default; a CPU has one
-#: A single argument of a command may have 128 KiB on Linux.
-MAX_ARGUMENT_BYTES = 128 * 1024 - 1
 LAST_LINES = 12
 #: Steps that a training of our own length warms up for: this share of all, at most the scale's own number.
 WARM_UP_SHARE = 0.2
@@ -94,7 +92,7 @@ def get_scale(name: str) -> ClipScale:
 
 def training_command(
     scale: ClipScale,
-    tars: Sequence[Path],
+    folder: Path,
     out: Path,
     *,
     devices: int,
@@ -102,11 +100,10 @@ def training_command(
     samples_seen: int | None = None,
     seed: int = 0,
 ) -> list[str]:
-    """What trains CLIP on `tars`: one process per device, 0 devices is the CPU. With several machines, FIRST_MACHINE
-    stands for the address of the first, and the same command runs on each.
+    """What trains CLIP on the tars of `folder`: one process per device, 0 devices is the CPU. With several machines,
+    FIRST_MACHINE stands for the address of the first, and the same command runs on each.
 
-    Raises ValueError for fewer samples than one batch per checkpoint, a batch that the devices cannot share evenly,
-    and paths that the trainer would take for a pattern.
+    Raises ValueError for fewer samples than one batch per checkpoint, and a batch that the devices cannot share evenly.
     """
     if devices < 0 or machines < 1 or (machines > 1 and not devices):
         raise ValueError(f"expected at least one machine, with GPUs where there are several, got {machines}, {devices}")
@@ -128,7 +125,7 @@ def training_command(
         warm_up = min(warm_up, round(WARM_UP_SHARE * scale.steps(seen, devices)))
     process = [
         "-m", PROCESS, str(Path(out).expanduser().absolute()),
-        "--train-data", tar_pattern(tars),
+        "--train-data", str(folder.expanduser().absolute()),
         "--dataset-type", "webdataset",
         "--dataset-resampled",  # tars are drawn with replacement
         "--train-num-samples", str(seen // scale.checkpoints),
@@ -161,44 +158,9 @@ def training_command(
     return [sys.executable, "-m", *launcher, *process]
 
 
-def tar_pattern(tars: Sequence[Path]) -> str:
-    """Paths of tars as the trainer reads them: runs of numbers as `{00000000..00000041}`, joined by `::`.
-
-    Raises ValueError for no tars, for characters that have a meaning there, and for a list that is too long for a
-    command line.
-    """
-    if not tars:
-        raise ValueError("expected at least one tar, got none")
-    paths = {Path(tar).expanduser().absolute() for tar in tars}
-    for path in paths:
-        if "::" in str(path) or re.search(r"[{}\\]", str(path)):
-            raise ValueError(f"{path}: the trainer reads '::', {{, }} and \\ as patterns; move the tars")
-    numbers = {path: re.fullmatch(r"(.*?)(\d+)", path.stem) for path in paths}
-    parts = [str(path) for path in sorted(paths) if numbers[path] is None]
-    numbered = sorted(
-        (str(path.parent), match[1], path.suffix, len(match[2]), int(match[2]))
-        for path, match in numbers.items()
-        if match
-    )
-    # Tars of one run: the same name but for the number, which grows as the place in the order does.
-    for (folder, stem, suffix, width, _), run in groupby(
-        enumerate(numbered), lambda placed: (*placed[1][:4], placed[1][4] - placed[0])
-    ):
-        run_numbers = [f"{tar[4]:0{width}d}" for _, tar in run]
-        name = run_numbers[0] if len(run_numbers) == 1 else f"{{{run_numbers[0]}..{run_numbers[-1]}}}"
-        parts.append(str(Path(folder) / f"{stem}{name}{suffix}"))
-    pattern = "::".join(parts)
-    if len(pattern.encode()) > MAX_ARGUMENT_BYTES:
-        raise ValueError(
-            f"the names of {len(paths):,} tars are {len(pattern.encode()):,} bytes, too long for a command line; "
-            "number them without gaps, as `curate export webdataset` does"
-        )
-    return pattern
-
-
 def train_clip(
     scale: ClipScale,
-    tars: Sequence[Path],
+    folder: Path,
     out: Path,
     *,
     devices: int = 0,
@@ -206,7 +168,7 @@ def train_clip(
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> Path:
-    """Train CLIP from scratch on `tars` on this machine and return `out`, a folder for `path:`.
+    """Train CLIP from scratch on the tars of `folder` on this machine and return `out`, a folder for `path:`.
 
     `out`: open_clip_config.json, open_clip_model.safetensors and card.json, which states the scale, the steps and the
     loss at the end (in nats); the trainer's log stays in `out/.training`. The same call after a stop goes on from the
@@ -214,12 +176,11 @@ def train_clip(
     same draw of tars and order of samples; a CPU gives the same weights, too, unless the training was stopped.
     `progress` is called with the number of samples that were seen meanwhile.
 
-    Raises ValueError as `training_command`, for tars that hold less than one batch of samples with image and caption,
-    for devices that are not there, and where `out` holds something else; TrainingFailedError with the trainer's last
-    lines when it ends early or its weights are not finite.
+    Raises ValueError as `training_command` and `check_samples`, for devices that are not there, and where `out` holds
+    something else; TrainingFailedError with the trainer's last lines when it ends early or its weights are not finite.
     """
     out = Path(out).expanduser().absolute()
-    command = training_command(scale, tars, out, devices=devices, samples_seen=samples_seen, seed=seed)
+    command = training_command(scale, folder, out, devices=devices, samples_seen=samples_seen, seed=seed)
     seen = scale.samples_seen if samples_seen is None else samples_seen
     steps = scale.steps(seen, devices)
     plan = {
@@ -228,11 +189,11 @@ def train_clip(
         "steps": steps,
         "seed": seed,
         "devices": devices,
-        "tars": _digest(tars),
+        "tars": _digest(tars_of(folder)),
     }
     if _is_finished(out, plan):
         return out
-    check_samples(tars, scale)
+    check_samples(folder, scale)
     if devices:
         import torch
 
@@ -247,14 +208,14 @@ def train_clip(
     return out
 
 
-def check_samples(tars: Sequence[Path], scale: ClipScale) -> None:
+def check_samples(folder: Path, scale: ClipScale) -> None:
     """Raise ValueError unless the tars hold one batch of samples with image and caption, and an image can be read.
 
     Only as many tars are opened as it takes; without this a trainer that finds nothing would read on for ever.
     """
     count = 0
-    for tar in sorted(tars):
-        index = tar_index(Path(tar))
+    for tar in tars_of(folder):
+        index = tar_index(tar)
         members: dict[str, dict[str, str]] = {}
         for name in index.members:
             if (key := key_of(name)) is not None:
@@ -283,7 +244,7 @@ def _work(out: Path) -> Path:
 
 def _digest(tars: Sequence[Path]) -> str:
     """sha256 over names and sizes of the tars: what a training is continued on."""
-    lines = sorted(f"{Path(tar).name}\t{Path(tar).stat().st_size}" for tar in tars)
+    lines = sorted(f"{tar.name}\t{tar.stat().st_size}" for tar in tars)
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 

@@ -50,7 +50,7 @@ class Task:
     budget: Mapping[str, int]  # samples_seen, batch_size
     checkpoint: Path  # where the training saves itself, to be continued after a stop
     device: str
-    write_tars: Callable[[Path], Sequence[Path]]  # the training set as webdataset tars in a new folder
+    write_tars: Callable[[Path], None]  # the training set as webdataset tars in a new folder
     progress: Callable[[int], None] | None = None  # called with the number of steps done
 
     @property

@@ -29,9 +29,10 @@ def clip(task: Task) -> pl.DataFrame:
 
     folder = work_folder(task)
     scale = replace(get_scale("tiny"), batch_size=task.budget["batch_size"])
+    task.write_tars(folder / "tars")
     out = train_clip(
         scale,
-        task.write_tars(folder / "tars"),
+        folder / "tars",
         folder / "clip",
         samples_seen=task.budget["samples_seen"],
         seed=task.seed,
