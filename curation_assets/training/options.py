@@ -6,6 +6,8 @@ from curation_assets.core.options import Options
 from curation_assets.core.validation import Number, Whole, checked, setting
 
 StudentKind = Literal["minilm_ridge", "minilm_mlp", "minilm_finetuned", "roberta"]
+#: Kinds of student that read frozen sentence embeddings.
+EMBEDDING_KINDS = ("minilm_ridge", "minilm_mlp")
 
 
 @checked("student_fit")

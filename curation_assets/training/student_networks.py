@@ -10,7 +10,6 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from curation_assets.core.roles import SentenceEncoder
 from curation_assets.engines.addresses import local_folder, resolve_address
 from curation_assets.engines.batches import quiet_loading
 from curation_assets.engines.networks import MeanPooledRegressor, build_mlp
@@ -48,23 +47,24 @@ class _Draw:
 
 
 @dataclass(frozen=True)
-class FittedNetwork:
-    """The result of a fit, beside the weights that it saved."""
+class Fitted:
+    """The result of a fit."""
 
     predicted: np.ndarray  # (H,) outputs for the held-out captions, in the unit of the targets
     held_out: np.ndarray  # (H,) their rows
     recipe: dict[str, Any]
+    weights: Path  # the file in which they were saved
 
 
 def train_roberta(
     captions: Sequence[str], goals: np.ndarray, out_dir: Path, settings: FitSettings, backbone: str | None
-) -> FittedNetwork:
+) -> Fitted:
     """A RoBERTa sequence classifier with one logit: `backbone` fine-tuned, or a small new one."""
-    with _seeded(captions, settings) as draw:
+    with _seeded(len(goals), settings) as draw:
         model, tokenizer = _new_roberta(backbone)
         model.to(settings.device)
         predict = _predict_from(captions, model, tokenizer, settings.device)
-        fit = _fit(model, predict, model.classifier.out_proj, goals, draw, settings)
+        fit = _fit(model, predict, model.classifier.out_proj, goals, draw, settings, out_dir / MODEL_FILE)
     model.save_pretrained(out_dir, safe_serialization=True)
     tokenizer.save_pretrained(out_dir)
     fit.recipe["backbone"] = backbone or "new: 128 wide, 2 layers"
@@ -73,13 +73,13 @@ def train_roberta(
 
 def train_finetuned_minilm(
     captions: Sequence[str], goals: np.ndarray, out_dir: Path, settings: FitSettings, backbone: str
-) -> FittedNetwork:
+) -> Fitted:
     """A sentence encoder (BERT layout) with mean pooling and a linear head, all of it trained."""
     from safetensors.torch import save_file
     from transformers import AutoModel, AutoTokenizer
 
     folder = local_folder(resolve_address(backbone))
-    with _seeded(captions, settings) as draw:
+    with _seeded(len(goals), settings) as draw:
         body = AutoModel.from_pretrained(
             folder,
             local_files_only=True,
@@ -91,36 +91,34 @@ def train_finetuned_minilm(
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         model = MeanPooledRegressor(body).to(settings.device)
         predict = _predict_from(captions, model, tokenizer, settings.device)
-        fit = _fit(model, predict, model.head, goals, draw, settings)
-    save_file({name: tensor.cpu().contiguous() for name, tensor in model.state_dict().items()}, out_dir / MODEL_FILE)
+        fit = _fit(model, predict, model.head, goals, draw, settings, out_dir / MODEL_FILE)
+    save_file({name: tensor.cpu().contiguous() for name, tensor in model.state_dict().items()}, fit.weights)
     body.config.save_pretrained(out_dir)
     tokenizer.save_pretrained(out_dir)
     fit.recipe["backbone"] = backbone
     return fit
 
 
-def train_mlp(
-    captions: Sequence[str], goals: np.ndarray, out_dir: Path, settings: FitSettings, sentence_encoder: SentenceEncoder
-) -> FittedNetwork:
-    """One hidden layer on frozen sentence embeddings."""
+def train_mlp(embeddings: np.ndarray, goals: np.ndarray, out_dir: Path, settings: FitSettings) -> Fitted:
+    """One hidden layer on (N, D) frozen sentence embeddings."""
     from safetensors.torch import save_file
 
-    embedded = torch.from_numpy(np.array(sentence_encoder.embed_sentences(list(captions)), dtype=np.float32))  # (N, D)
-    with _seeded(captions, settings) as draw:
+    embedded = torch.from_numpy(np.array(embeddings, dtype=np.float32))  # (N, D)
+    with _seeded(len(goals), settings) as draw:
         model = build_mlp((embedded.shape[1], MLP_WIDTH, 1), "relu", (MLP_DROPOUT,)).to(settings.device)
         hidden, last = cast(torch.nn.Linear, model[0]), cast(torch.nn.Linear, model[-1])
 
         def predict(rows: np.ndarray) -> torch.Tensor:
             return model(embedded[rows].to(settings.device))[:, 0]
 
-        fit = _fit(model, predict, last, goals, draw, settings)
+        fit = _fit(model, predict, last, goals, draw, settings, out_dir / MLP_FILE)
     weights = {
         "hidden.weight": hidden.weight,
         "hidden.bias": hidden.bias,
         "out.weight": last.weight[0],
         "out.bias": last.bias,
     }
-    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}, out_dir / MLP_FILE)
+    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}, fit.weights)
     fit.recipe.update(hidden_width=MLP_WIDTH, dropout=MLP_DROPOUT)
     return fit
 
@@ -133,12 +131,12 @@ def _predict_from(captions: Sequence[str], model: torch.nn.Module, tokenizer: An
 
 
 @contextlib.contextmanager
-def _seeded(captions: Sequence[str], settings: FitSettings) -> Iterator[_Draw]:
+def _seeded(count: int, settings: FitSettings) -> Iterator[_Draw]:
     """While inside, torch draws by the seed; afterwards the caller's random state is as it was."""
     quiet_loading()
     rng = np.random.default_rng(settings.seed)
-    order = rng.permutation(len(captions))
-    held_out_count = max(2, round(len(captions) * HELD_OUT_SHARE))
+    order = rng.permutation(count)
+    held_out_count = max(2, round(count * HELD_OUT_SHARE))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
         yield _Draw(rng, order[:held_out_count], order[held_out_count:])
@@ -151,7 +149,8 @@ def _fit(
     goals: np.ndarray,
     draw: _Draw,
     settings: FitSettings,
-) -> FittedNetwork:
+    weights: Path,
+) -> Fitted:
     """Train with AdamW on the mean squared error, keeping the epoch with the lowest held-out loss.
 
     The learning rate rises in the warm-up, then falls linearly. Targets are z-scores during the
@@ -207,7 +206,7 @@ def _fit(
         "warm_up_share": WARM_UP_SHARE,
         "agreement": f"the {len(held_out)} captions held out, which also chose the epoch",
     }
-    return FittedNetwork(predict_held_out().double().numpy(), held_out, recipe)
+    return Fitted(predict_held_out().double().numpy(), held_out, recipe, weights)
 
 
 def _batches(rows: np.ndarray, size: int) -> Iterator[np.ndarray]:

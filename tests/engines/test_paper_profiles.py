@@ -113,13 +113,10 @@ def test_vba_of_icc_paper_keeps_the_best_of_five_beams_of_blip2(zoo: Path) -> No
 def test_the_student_of_icc_paper_is_trained_by_its_recipe(zoo: Path, tmp_path: Path) -> None:
     """What both stages of distilling call, on a DistilRoBERTa of a few units."""
     options = with_profile_options({}, load_profile("icc_paper").options, "icc_paper")
-    fit = options.student_fit
+    fit = replace(options.student_fit, backbone=f"path:{zoo / 'distilroberta'}")
     captions = [f"{a} {b} {i}" for i in range(8) for a in ("red", "wet") for b in ("kite", "dogs")]
     targets = [0.2 + 0.6 * ("red" in caption) for caption in captions]
-    card = train_student(
-        captions, targets, tmp_path / "student", kind=options.student_kind, backbone=f"path:{zoo / 'distilroberta'}",
-        epochs=fit.epochs, batch_size=fit.batch_size, learning_rate=fit.learning_rate, patience=fit.patience,
-    )  # fmt: skip
+    card = train_student(captions, targets, tmp_path / "student", kind=options.student_kind, fit=fit)
     recipe = card.recipe
     assert card.kind == "roberta"
     assert (recipe["epochs_run"], recipe["batch_size"], recipe["learning_rate"]) == (3, 128, 2e-5)

@@ -13,6 +13,7 @@ from scipy.stats import spearmanr
 from curation_assets.core.roles import ModelIdentity, SentenceEncoder, Student
 from curation_assets.core.settings import Profile
 from curation_assets.engines import load_engine
+from curation_assets.training.options import StudentFit
 from curation_assets.training.students import train_student
 from tests.support.captions import CAPTIONS, TARGETS
 from tests.support.tiny_models import save_encoder
@@ -102,7 +103,7 @@ def test_agreement_is_held_out(tmp_path: Path) -> None:
 def test_a_roberta_from_scratch_learns_and_is_seeded(tmp_path: Path) -> None:
     state = torch.get_rng_state()
     captions, targets = CAPTIONS * 3, np.tile(TARGETS, 3)
-    settings: dict[str, Any] = {"kind": "roberta", "epochs": 3, "batch_size": 16, "seed": 5}
+    settings: dict[str, Any] = {"kind": "roberta", "fit": StudentFit(epochs=3, batch_size=16), "seed": 5}
     card = train_student(captions, targets, tmp_path / "one", **settings)
     assert torch.equal(state, torch.get_rng_state())  # the caller's randomness is untouched
     assert card.kind == "roberta"
@@ -120,18 +121,16 @@ def test_a_roberta_from_scratch_learns_and_is_seeded(tmp_path: Path) -> None:
 
 def test_early_stopping_keeps_the_best_epoch(tmp_path: Path) -> None:
     noise = np.random.default_rng(0).normal(size=64)
-    card = train_student(
-        CAPTIONS, noise, tmp_path, kind="roberta", epochs=12, patience=1, learning_rate=3e-3, batch_size=16
-    )
+    fit = StudentFit(epochs=12, patience=1, learning_rate=3e-3, batch_size=16)
+    card = train_student(CAPTIONS, noise, tmp_path, kind="roberta", fit=fit)
     assert card.recipe["best_epoch"] < 12
     assert card.recipe["epochs_run"] == min(12, card.recipe["best_epoch"] + 1)
 
 
 def test_a_roberta_may_start_from_a_backbone(tmp_path: Path) -> None:
     save_encoder(tmp_path / "backbone", positions=50, num_hidden_layers=1)
-    card = train_student(
-        CAPTIONS, TARGETS, tmp_path / "out", kind="roberta", backbone=f"path:{tmp_path / 'backbone'}", epochs=1
-    )
+    fit = StudentFit(backbone=f"path:{tmp_path / 'backbone'}", epochs=1)
+    card = train_student(CAPTIONS, TARGETS, tmp_path / "out", kind="roberta", fit=fit)
     assert card.recipe["learning_rate"] == 2e-5
     scores = student_at(tmp_path / "out").score_captions(["a word " * 200, "short"])  # longer than the positions
     assert np.isfinite(scores).all()
@@ -156,9 +155,10 @@ def test_bad_targets_are_refused(
 @pytest.mark.parametrize("kind", ["minilm_mlp", pytest.param("minilm_finetuned", marks=pytest.mark.slow)])
 def test_networks_on_minilm_learn_come_back_and_are_seeded(minilm: SentenceEncoder, tmp_path: Path, kind: Any) -> None:
     state = torch.get_rng_state()
-    settings: dict[str, Any] = {"kind": kind, "sentence_encoder": minilm, "seed": 1, "batch_size": 16}
+    fit = StudentFit(batch_size=16)
     if kind == "minilm_finetuned":
-        settings |= {"epochs": 2, "learning_rate": 2e-4}
+        fit = StudentFit(batch_size=16, epochs=2, learning_rate=2e-4)
+    settings: dict[str, Any] = {"kind": kind, "sentence_encoder": minilm, "seed": 1, "fit": fit}
     card = train_student(CAPTIONS, TARGETS, tmp_path / "one", **settings)
     assert torch.equal(state, torch.get_rng_state())
     assert card.kind == kind
@@ -177,7 +177,8 @@ def test_networks_on_minilm_learn_come_back_and_are_seeded(minilm: SentenceEncod
 
 
 def test_an_mlp_names_its_encoder_and_refuses_another(minilm: SentenceEncoder, tmp_path: Path) -> None:
-    card = train_student(CAPTIONS, TARGETS, tmp_path, kind="minilm_mlp", sentence_encoder=minilm, epochs=2)
+    fit = StudentFit(epochs=2)
+    card = train_student(CAPTIONS, TARGETS, tmp_path, kind="minilm_mlp", sentence_encoder=minilm, fit=fit)
     assert card.sentence_encoder == "embedded:minilm"
     content = json.loads((tmp_path / "card.json").read_text())
     (tmp_path / "card.json").write_text(json.dumps({**content, "sentence_encoder_sha256": "f" * 64}))
@@ -185,11 +186,11 @@ def test_an_mlp_names_its_encoder_and_refuses_another(minilm: SentenceEncoder, t
         student_at(tmp_path)
 
 
-def test_bad_fit_settings_are_refused(minilm: SentenceEncoder, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="epochs must be at least 1, got 0"):
-        train_student(CAPTIONS, TARGETS, tmp_path, kind="minilm_mlp", sentence_encoder=minilm, epochs=0)
-    with pytest.raises(ValueError, match="learning_rate must be above 0"):
-        train_student(CAPTIONS, TARGETS, tmp_path, kind="roberta", learning_rate=-1)
+def test_bad_fit_settings_are_refused() -> None:
+    with pytest.raises(ValueError, match="epochs"):
+        StudentFit(epochs=0)
+    with pytest.raises(ValueError, match="learning_rate"):
+        StudentFit(learning_rate=-1)
 
 
 def test_bad_kinds_are_refused(tmp_path: Path) -> None:

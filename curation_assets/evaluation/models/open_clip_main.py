@@ -3,9 +3,9 @@
 `python -m curation_assets.evaluation.models.open_clip_main OUT ARGUMENTS`.
 
 ARGUMENTS are those of open_clip_train, whose loop, losses and checkpoints run as they are; `--train-data` names a
-folder of tars. At the end the model is in the folder OUT, as safetensors. What is replaced, and why (docs/decisions/0026):
-open_clip_train 3.3 breaks on the markers that webdataset 0.2.111 puts between tars, hands every member of a tar to a
-decoder that unpickles some of them, and shuffles by the clock.
+folder of tars. At the end the model is in the folder OUT, as safetensors. What is replaced, and why
+(docs/decisions/0026): open_clip_train 3.3 breaks on the markers that webdataset 0.2.111 puts between tars, hands every
+member of a tar to a decoder that unpickles some of them, and shuffles by the clock.
 """
 
 import json

@@ -31,14 +31,11 @@ from curation_assets.numeric.fusion import FusionWeights, fit_logistic_fusion, f
 from curation_assets.stages.distilled.students import score_with_students
 from curation_assets.stages.standardised.tables import fusion_options
 from curation_assets.stages.teachers.tables import labels_config, read_labels
-from curation_assets.training.options import TrainingOptions
+from curation_assets.training.options import EMBEDDING_KINDS, TrainingOptions
 
 #: Fusion weights for pools of real captions that nobody rated, by benchmarks/icc_real_captions.py.
 SHIPPED = Path(__file__).parent / "shipped_fusion.yaml"
 NOBODYS = "300 captions of LAION that people rated; they ship as numbers (shipped_fusion.yaml)."
-
-#: Kinds of student that read frozen sentence embeddings.
-EMBEDDING_KINDS = ("minilm_ridge", "minilm_mlp")
 
 
 def tables(ctx: PoolContext) -> Iterator[Table]:
@@ -123,18 +120,13 @@ def _student_roles(ctx: PoolContext) -> tuple[str, ...]:
     return ("sentence_encoder",) if TrainingOptions.of(ctx).student_kind in EMBEDDING_KINDS else ()
 
 
-def student_fit(ctx: PoolContext) -> dict[str, Any]:
-    """What the pool's option `student_fit` sets, as `students.train_student` takes it."""
-    return content_of(TrainingOptions.of(ctx).student_fit)
-
-
 def _student_table(ctx: PoolContext, name: str, source: str, column: str, description: str) -> Table:
     def compute(ctx: PoolContext, folder: Path) -> None:
         _train_student(ctx, folder, source, column, name)
 
     def config(ctx: PoolContext, shard: str | None) -> dict[str, Any]:
         options = TrainingOptions.of(ctx)
-        fit = student_fit(ctx)
+        fit = content_of(options.student_fit)
         return {"kind": options.student_kind, "seed": options.student_seed, **({"fit": fit} if fit else {})}
 
     return Table(
@@ -227,7 +219,7 @@ def _train_student(ctx: PoolContext, folder: Path, source: str, column: str, nam
             kind=options.student_kind,
             sentence_encoder=roles.get("sentence_encoder"),
             seed=options.student_seed,
+            fit=options.student_fit,
             device=resolve_device(ctx.profile.device),
-            **student_fit(ctx),
         )
         advance(1)
