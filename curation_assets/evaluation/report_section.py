@@ -17,9 +17,9 @@ from curation_assets.evaluation.subset_training import budget_of, trainers_of
 from curation_assets.evaluation.trainers import all_trainers
 from curation_assets.flow.context import PoolContext
 from curation_assets.numeric.metrics.comparison import CONFIDENCE
+from curation_assets.outputs.pages import page_of
 from curation_assets.outputs.report import pictures
 from curation_assets.outputs.report.image_texts import caption_text, clamped, metric_text
-from curation_assets.outputs.report.page import page_of
 from curation_assets.outputs.thumbnails import jpeg_uri
 from curation_assets.stores.images import ImageRejected
 

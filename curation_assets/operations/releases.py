@@ -22,6 +22,7 @@ from curation_assets.audit.origin import lineage_of
 from curation_assets.audit.release_ledger import names_samples, release_ledger, rows_of_samples, write_release_ledger
 from curation_assets.audit.release_provenance import has_rows_of, write_provenance, write_purged_provenance
 from curation_assets.core.errors import StoreError
+from curation_assets.core.settings import PACKAGE_ROOT
 from curation_assets.core.stages import STAGES
 from curation_assets.core.table_names import CHOSEN_CAPTION, CONTAMINATION, PROVENANCE, SAMPLES, SUBSETS
 from curation_assets.core.version import __version__
@@ -35,8 +36,8 @@ from curation_assets.flow.worth import domain_in_words
 from curation_assets.numeric.identity import UID_DTYPE
 from curation_assets.operations.opt_out_checks import can_be_checked
 from curation_assets.operations.options import OperationsOptions
-from curation_assets.outputs.exports.huggingface import render_card
 from curation_assets.outputs.exports.subset import policy_facts
+from curation_assets.outputs.pages import markdown_of
 from curation_assets.outputs.summary.declared import Declared
 from curation_assets.outputs.summary.facts import Facts
 from curation_assets.outputs.summary.phrases import decontamination_statements, mixture_statement
@@ -79,6 +80,7 @@ from curation_assets.stores.shard_store import MissingInputError, manifest_text,
 from curation_assets.stores.subsets import lists_subset, write_sorted_subset
 
 CARD = "card.md"
+CARD_TEMPLATE = PACKAGE_ROOT / "outputs" / "exports" / "release_card.md.jinja"
 OLD_VERSIONS = "versions"  # folder of a release that a version before 0.4 made
 
 #: What reading a damaged file of a release may raise.
@@ -264,7 +266,7 @@ def _complete(folder: Path, release: Release, policy: Policy, cut: PolicyCut) ->
     counted = Facts(release, Declared())
     statements = [text for text, _ in decontamination_statements(counted)]
     facts["mixture"] = mixture_statement(counted)[0]
-    text = render_card("release_card.md.jinja", release=release, facts=facts, decontamination=statements)
+    text = markdown_of(CARD_TEMPLATE, release=release, facts=facts, decontamination=statements)
     save_text(folder / CARD, text)
     paths = _files(folder)
     files = {name: {"sha256": sha256_now(path), "bytes": path.stat().st_size} for name, path in sorted(paths.items())}

@@ -12,8 +12,8 @@ from curation_assets.audit.diff import Comparison, compare, judged_side, what_if
 from curation_assets.audit.recorded import cuts_in_force
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of
+from curation_assets.outputs.pages import inlined
 from curation_assets.outputs.report import compare as page
-from curation_assets.outputs.report.page import inlined
 from curation_assets.selection.judging import fit_cut
 from curation_assets.selection.policy import Policy
 from curation_assets.selection.rows import Pool

@@ -10,14 +10,12 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from curation_assets.core.version import __version__
-from curation_assets.core.visible import visible, visible_texts
 from curation_assets.outputs.exports.croissant import RAI_TEXTS, huggingface_croissant, rai_fields, write_croissant
 from curation_assets.outputs.exports.formats import export_format
 from curation_assets.outputs.exports.manifest import Export, exporting
 from curation_assets.outputs.exports.subset import CHOICE_COLUMNS, Subset, missing_counts
+from curation_assets.outputs.pages import markdown_of
 from curation_assets.stores.image_formats import format_of
 from curation_assets.stores.samples import OWN_ID
 
@@ -152,29 +150,14 @@ def size_category(samples: int) -> str:
     return next((name for limit, name in SIZE_CATEGORIES if samples < limit), "n>1B")
 
 
-def render_card(template: str, **facts: Any) -> str:
-    """A card in Markdown, of a template beside this file. Raises jinja2.UndefinedError for a fact that is missing."""
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=visible_texts,
-        autoescape=False,  # Markdown; cells go through the filter `cell`
-    )
-    environment.filters["cell"] = _cell
-    text = environment.get_template(template).render(software=f"curation_assets {__version__}", **facts)
-    return text.lstrip("\n")
-
-
 def write_card(
     export: Export, license_name: str, columns: Sequence[tuple[str, str]], data_files: str, features: str = ""
 ) -> None:
     """README.md of an export. `columns`: (name, type); `data_files`: their pattern; `features`: YAML of their types,
     where the files do not state them."""
     (samples, entries), rai = export.counts, rai_fields(export)
-    text = render_card(
-        "dataset_card.md.jinja",
+    text = markdown_of(
+        Path(__file__).with_name("dataset_card.md.jinja"),
         facts=export.facts,
         samples=samples,
         entries=entries,
@@ -190,14 +173,3 @@ def write_card(
         created_at=export.created_at,
     )
     (export.folder / "README.md").write_text(text, encoding="utf-8")
-
-
-def _cell(value: object) -> str:
-    """A value in a Markdown table."""
-    if value is None:
-        return "–"
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    if isinstance(value, int):
-        return f"{value:,}"
-    return visible(str(value)).replace("|", "\\|").replace("`", "'")

@@ -22,8 +22,8 @@ from curation_assets.flow.declared import holds_in_words, policies_of, worths_of
 from curation_assets.flow.worth import domain_in_words
 from curation_assets.methods import lower_is_better
 from curation_assets.numeric.selection import random_ranking
+from curation_assets.outputs.pages import inlined, page_of
 from curation_assets.outputs.report.image_texts import clamped
-from curation_assets.outputs.report.page import inlined, page_of
 from curation_assets.outputs.thumbnails import jpeg_thumbnail
 from curation_assets.selection.cut import PolicyCut
 from curation_assets.selection.judging import fit_cut, judge, was_dropped_by

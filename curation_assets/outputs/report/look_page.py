@@ -15,8 +15,8 @@ from curation_assets.flow.declared import worths_of
 from curation_assets.flow.worth import web_worth_of
 from curation_assets.methods import Method, lower_is_better
 from curation_assets.outputs.look import NO_DEFAULT, SHOWN, Look
+from curation_assets.outputs.pages import inlined, page_of
 from curation_assets.outputs.report import image_texts, pictures
-from curation_assets.outputs.report.page import inlined, page_of
 from curation_assets.outputs.thumbnails import jpeg_thumbnail
 from curation_assets.selection.policy import Policy
 from curation_assets.selection.rows import ROW_KEY

@@ -47,10 +47,10 @@ from curation_assets.flow.options import FlowOptions
 from curation_assets.flow.worth import ANY_KIND, ENGLISH, WEB, group_name
 from curation_assets.methods import oriented
 from curation_assets.numeric.metrics.separation import KINDS, in_order
+from curation_assets.outputs.pages import page_of
 from curation_assets.outputs.report import image_texts, pictures
 from curation_assets.outputs.report.contamination import contamination_section
 from curation_assets.outputs.report.origins import origins_of
-from curation_assets.outputs.report.page import page_of
 from curation_assets.outputs.thumbnails import jpeg_uri
 from curation_assets.selection.judging import reason_kind
 from curation_assets.selection.policy import RANDOM, Policy

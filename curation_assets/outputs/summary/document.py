@@ -1,12 +1,14 @@
 """A filled-in form as files: summary.md for people, summary.json with every statement, domains.csv."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from curation_assets.core.plain_json import plain
 from curation_assets.core.version import __version__
+from curation_assets.outputs.pages import markdown_of
 from curation_assets.outputs.summary.counts import statements
 from curation_assets.outputs.summary.facts import Answer, Counted, Facts, Number, Section
 from curation_assets.stores.releases import Release
@@ -118,50 +120,22 @@ def _counted(sections: Sequence[Section]) -> list[Number | Counted]:
 
 def to_markdown(form: Form, facts: Facts, sections: Sequence[Section]) -> str:
     """summary.md: the form with its answers, then the statements behind the numbers."""
-    release = facts.release
-    earlier = f"; the earlier one is that of release `{release.previous}`" if release.previous else ""
-    lines = [
-        f"# {form.title}",
-        "",
-        f"Template of {form.date} ({form.source}). {NOTICE}",
-        "",
-        f"Version {facts.version} of release `{release.name}` of pool `{release.pool}` "
-        f"(sha256 `{release.sha256}`), last updated {facts.updated_at}{earlier}. "
-        f"Made by curation_assets {__version__}.",
-    ]
-    for section in sections:
-        lines += ["", f"## {section.number} {section.title}".rstrip()]
-        for answer in section.answers:
-            lines += ["", _markdown_answer(answer)]
-            for table in answer.tables:
-                lines += ["", *_markdown_table(table)]
-    lines += ["", "## What is to be provided", ""]
-    lines += [f"- {_plain(line)}" for line in missing(sections)] or ["Nothing."]
-    return "\n".join([*lines, "", *_statements(facts, sections)]) + "\n"
-
-
-def _markdown_answer(answer: Answer) -> str:
-    question, text = _plain(answer.question), _plain(answer.text) if answer.kind != "declared" else answer.text
-    if answer.kind == "missing":
-        stated = f"(`{answer.key}` of summary.yaml)" if answer.key else text
-        return f"**{question}.** **{TO_BE_PROVIDED}** {stated}"
-    marks: list[str] = [answer.kind]
-    if answer.kind == "to confirm":
-        marks = [f"drafted, to be confirmed as `{answer.key}` of summary.yaml"]
-    marks += [f"`{_plain(number.name)}`" for number in answer.numbers]
-    marks += [answer.basis] if answer.basis else []
-    return f"**{question}.** {text} ({'; '.join(marks)})"
-
-
-def _markdown_table(table: Counted) -> list[str]:
-    rows = table.rows.head(SHOWN_ROWS)
-    lines = [
-        "| " + " | ".join(rows.columns) + " |",
-        "|" + "|".join("---:" if kind.is_numeric() else "---" for kind in rows.dtypes) + "|",
-        *("| " + " | ".join(map(_cell, row)) + " |" for row in rows.iter_rows()),
-    ]
-    more = table.rows.height - rows.height
-    return [*lines, "", f"(`{table.name}`{f'; {more:,} more rows in summary.json' if more else ''})"]
+    used = {one.name.partition(".")[0] for one in _counted(sections)}
+    return markdown_of(
+        Path(__file__).with_name("summary.md.jinja"),
+        form=form,
+        facts=facts,
+        release=facts.release,
+        sections=sections,
+        missing=missing(sections),
+        files=_files(facts, sections),
+        statements={name: statements()[name].text_of(facts.release) for name in sorted(used & statements().keys())},
+        notice=NOTICE,
+        to_be_provided=TO_BE_PROVIDED,
+        shown_rows=SHOWN_ROWS,
+        plain=_plain,
+        table_cell=_cell,
+    )
 
 
 def _plain(text: str) -> str:
@@ -178,29 +152,3 @@ def _cell(value: object) -> str:
     text = " ".join(str(value).split())
     text = text if len(text) <= _LONGEST_CELL else text[: _LONGEST_CELL - 1] + "…"
     return "".join(f"\\{letter}" if letter in "\\|`<>[]*" else letter for letter in text)
-
-
-def _statements(facts: Facts, sections: Sequence[Section]) -> list[str]:
-    used = {one.name.partition(".")[0] for one in _counted(sections)}
-    lines = [
-        "## Statements behind the numbers",
-        "",
-        "`totals.kept` is column `kept` of the table that statement `totals` gives; `reasons.rows where …` is the sum "
-        "over the rows of `reasons` that fulfil the condition. Start DuckDB in the release's folder and paste a "
-        "statement; summary.json has one for each number.",
-        "",
-        *(_file_line(name, content) for name, content in _files(facts, sections).items()),
-    ]
-    for name in sorted(used & statements().keys()):
-        lines += ["", f"### {name}", "", "```sql", statements()[name].text_of(facts.release), "```"]
-    return lines
-
-
-def _file_line(name: str, content: Mapping[str, Any]) -> str:
-    many = f" of the hashes of {content['files']} files" if "files" in content else ""
-    line = f"- `{name}`: sha256{many} `{content.get('sha256') or content['sha256_of_their_sha256']}`"
-    for table in content.get("made_from", []):
-        version = table.get("content_sha256") or table["sha256_of_their_content_sha256"]
-        line += f", of table `{table['table']}`" + (f" ({table['shards']} shards)" if table["shards"] > 1 else "")
-        line += f" version `{version}`"
-    return line
