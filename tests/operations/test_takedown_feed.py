@@ -395,7 +395,11 @@ def test_a_rewritten_export_states_what_is_left_and_no_id(tmp_path: Path, kind: 
     out = EXPORTS[kind](subset, tmp_path / kind)  # type: ignore[operator]
     folder = out if out.is_dir() else out.parent
     add_to_denylist(home, [("uid", str(taken))])
-    assert take_out(home, folder) == [taken]
+    shutil.copytree(folder, tmp_path / "older")  # as an earlier version wrote it
+    content = json.loads((folder / "manifest.json").read_text())
+    older = {name: content[name] for name in content if name != "card"}
+    (tmp_path / "older" / "manifest.json").write_text(json.dumps(older))
+    assert take_out(home, folder) == take_out(home, tmp_path / "older") == [taken]
     facts = checked_manifest(folder)["subset"]  # type: ignore[index]
     assert str(taken) not in (folder / "manifest.json").read_text()
     assert (facts["samples"], facts["entries"]) == (rows.height, rows.height)
@@ -410,7 +414,10 @@ def test_a_rewritten_export_states_what_is_left_and_no_id(tmp_path: Path, kind: 
         listed = dict(re.findall(r"(?m)^\| ([a-z0-9.-]+) \| (\d+) \|(?: `[0-9a-f]{64}` \|)?$", card))
         assert listed == {name: str(count) for name, count in [*hosts.iter_rows(), *shards.items()]}
         assert f"\n{rows.height} image–text pairs kept from pool" in card
-        assert "Not in this export: 1 × `dropped:takedown`" in card or "Not in this export" not in card
+        assert "\nNot in this export: 1 × `dropped:takedown` (" in card
+        header, _, rest = (tmp_path / "older" / "README.md").read_text().partition("\n---\n")
+        assert card.startswith(f"{header}\n---\n")
+        assert rest.startswith("\n## Taken down\n\n1 samples were taken out of this copy")
     for path in folder.glob("croissant.json"):
         assert json.loads(path.read_text())["description"].startswith(f"{rows.height} samples of ")
 

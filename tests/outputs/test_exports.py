@@ -38,9 +38,10 @@ from curation_assets.numeric.identity import draw_keys, pack_uids
 from curation_assets.operations.takedown import begin_takedown, finish_takedown
 from curation_assets.outputs.exports import manifest
 from curation_assets.outputs.exports import subset as exported
+from curation_assets.outputs.exports.card import size_category
 from curation_assets.outputs.exports.croissant import InvalidCroissantError, check_croissant
 from curation_assets.outputs.exports.formats import FORMATS
-from curation_assets.outputs.exports.huggingface import export_huggingface, size_category
+from curation_assets.outputs.exports.huggingface import export_huggingface
 from curation_assets.outputs.exports.lists import export_keys, export_npy
 from curation_assets.outputs.exports.manifest import exporting
 from curation_assets.outputs.exports.subset import Subset, find_subset, split_subset, subset_of_ids

@@ -48,15 +48,6 @@ CONTEXT: dict[str, Any] = {
     "sc": "https://schema.org/",
 }  # fmt: skip
 
-#: RAI properties that every export fills, and what a card calls them; of a release's it has all in its YAML.
-RAI_TEXTS = {
-    "dataCollection": "Collection",
-    "dataManipulationProtocol": "Manipulation",
-    "dataLimitations": "Limitations",
-    "personalSensitiveInformation": "Personal and sensitive information",
-    "dataReleaseMaintenancePlan": "Maintenance",
-}
-
 
 class InvalidCroissantError(ValueError):
     """mlcroissant refuses a description."""

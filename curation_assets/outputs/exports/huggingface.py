@@ -2,27 +2,23 @@
 
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
-import yaml
 
-from curation_assets.outputs.exports.croissant import RAI_TEXTS, huggingface_croissant, rai_fields, write_croissant
+from curation_assets.outputs.exports.croissant import huggingface_croissant, rai_fields, write_croissant
 from curation_assets.outputs.exports.formats import export_format
 from curation_assets.outputs.exports.manifest import Export, exporting
-from curation_assets.outputs.exports.subset import CHOICE_COLUMNS, Subset, missing_counts
-from curation_assets.outputs.pages import markdown_of
+from curation_assets.outputs.exports.subset import CHOICE_COLUMNS, Subset
 from curation_assets.stores.image_formats import format_of
 from curation_assets.stores.samples import OWN_ID
 
 MAX_SHARD_BYTES = 450_000_000  # of images: with the other columns below the 500 MB that the hub's viewer likes
 ROW_GROUP_ROWS = 100  # a page of the viewer reads one group
-SIZE_CATEGORIES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"),
-                   (10_000_000, "1M<n<10M"), (100_000_000, "10M<n<100M"), (1_000_000_000, "100M<n<1B"))  # fmt: skip
 
 
 @export_format("hf", "Parquet with images and a dataset card")
@@ -50,7 +46,9 @@ def export_huggingface(
         if export.samples_of:
             write_croissant(export, huggingface_croissant(export, license, has_images))
             columns = [(field.name, "image" if field.name == "image" else hub_type(field.type)) for field in schema]
-            write_card(export, license, columns, f"data/{subset.part}-*.parquet")
+            data_files = f"data/{subset.part}-*.parquet"
+            export.card = {"license_name": license, "columns": columns, "data_files": data_files, "features": ""}
+            export.card["rai"] = rai_fields(export)
     return Path(out)
 
 
@@ -140,36 +138,3 @@ def _without_empty(export: Export) -> dict[str, int]:
     for name in renamed:
         (export.folder / f"{name}.renaming").rename(export.folder / name)
     return renamed
-
-
-# -- card -------------------------------------------------------------------------------------------------------------
-
-
-def size_category(samples: int) -> str:
-    """The hub's name for a size: 999 → 'n<1K', 1000 → '1K<n<10K'."""
-    return next((name for limit, name in SIZE_CATEGORIES if samples < limit), "n>1B")
-
-
-def write_card(
-    export: Export, license_name: str, columns: Sequence[tuple[str, str]], data_files: str, features: str = ""
-) -> None:
-    """README.md of an export. `columns`: (name, type); `data_files`: their pattern; `features`: YAML of their types,
-    where the files do not state them."""
-    (samples, entries), rai = export.counts, rai_fields(export)
-    text = markdown_of(
-        Path(__file__).with_name("dataset_card.md.jinja"),
-        facts=export.facts,
-        samples=samples,
-        entries=entries,
-        missing=missing_counts(export.missing),
-        license_name=license_name,
-        size_category=size_category(samples),
-        columns=columns,
-        data_files=data_files,
-        features=features,
-        rai={title: rai[name] for name, title in RAI_TEXTS.items()},
-        rai_yaml=yaml.safe_dump({"rai": rai}, allow_unicode=True, width=1 << 16),
-        has_images="image" in (kind for _, kind in columns),
-        created_at=export.created_at,
-    )
-    (export.folder / "README.md").write_text(text, encoding="utf-8")

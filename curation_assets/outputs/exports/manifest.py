@@ -12,6 +12,7 @@ import polars as pl
 from curation_assets.audit.ledger import subset_of
 from curation_assets.core.plain_json import plain
 from curation_assets.core.version import __version__
+from curation_assets.outputs.exports.card import CARD, card_text
 from curation_assets.outputs.exports.credits import CREDITS, write_credits
 from curation_assets.outputs.exports.subset import (
     MISSING_SCHEMA,
@@ -22,7 +23,7 @@ from curation_assets.outputs.exports.subset import (
 )
 from curation_assets.outputs.registry import SAMPLE_IDS, ExportRecord, record_export
 from curation_assets.stores.atomic import check_new, writing_new
-from curation_assets.stores.documents import save_json
+from curation_assets.stores.documents import save_json, save_text
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.images import scored_image
 from curation_assets.stores.lease import filling_folder
@@ -49,6 +50,7 @@ class Export:
     facts: dict[str, Any]
     samples_of: dict[str, int] = field(default_factory=dict)  # file → samples in it
     reencoded: dict[str, int] = field(default_factory=dict)  # "GIF to PNG" → images
+    card: dict[str, Any] = field(default_factory=dict)  # what `card_text` reads; none: no card
     _lost: list[pl.DataFrame] = field(default_factory=lambda: [NOTHING_MISSING])
     _without_image: list[tuple[str, int, str]] = field(default_factory=list)  # rows of MISSING_SCHEMA
 
@@ -143,8 +145,10 @@ def exporting(subset: Subset, out: Path, kind: str) -> Iterator[Export]:
         if missing.height:
             write_text_table(missing, folder / MISSING)
         lines = write_credits(export.written(), folder / CREDITS)
-        manifest = _manifest(export, samples, missing, entries) | {"credited": lines}
-        save_json(folder / MANIFEST, plain(manifest))
+        manifest = plain(_manifest(export, samples, missing, entries) | {"credited": lines})
+        if export.card:
+            save_text(folder / CARD, card_text(manifest))
+        save_json(folder / MANIFEST, {**manifest, "files": export.files()})
         if is_of_pool:
             return
         check_new(out, folder=True)
@@ -180,5 +184,5 @@ def _manifest(export: Export, written: int, missing: pl.DataFrame, entries: int)
         "subset": {**export.facts, "missing": missing_counts(missing)},
         "counts": {"asked": requested, "written": written, "missing": missing.height, "entries": entries},
         **({"reencoded": export.reencoded} if export.reencoded else {}),
-        "files": export.files(),
+        **({"card": export.card} if export.card else {}),
     }

@@ -6,7 +6,7 @@ The flag is written first and names them, so that a call that was killed is fini
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from curation_assets.core.json_files import read_json
 from curation_assets.numeric.identity import as_pairs, pack_uids
+from curation_assets.outputs.exports.card import CARD, card_text
 from curation_assets.outputs.exports.credits import CREDITS
 from curation_assets.outputs.exports.manifest import MANIFEST, MISSING
 from curation_assets.outputs.exports.subset import MISSING_SCHEMA, NOTHING_MISSING, facts_of_rows, missing_counts
@@ -41,8 +42,6 @@ _ADVICE = "name the folder of an export (webdataset, hf or npy), whole and as it
 #: Formats that hold no image: writing them again takes seconds.
 _NOT_REWRITTEN = {"keys": "has no ids to take them out by", "index": "is not rewritten in part"}
 _TAKEN_DOWN = pl.lit(f"dropped:{TAKEDOWN}")  # why a sample is missing
-SHOWN_SHARDS = 50  # of a card
-_HEADING = "\n## Taken down\n"
 
 
 def take_out(home: Path, folder: Path) -> list[str]:
@@ -199,18 +198,12 @@ def _rewrite(folder: Path, manifest: dict[str, Any], ids: Collection[str], flag:
     left = {**manifest["subset"], **_facts(folder, manifest), "entries": entries, "missing": missing_counts(listed)}
     for cut in left.get("chosen_by", {}).get("cuts", ()):
         cut["boundary_id"] = NO_ID if cut["boundary_id"] in taken else cut["boundary_id"]
-    card = folder / "README.md"
-    if card.is_file():
-        text = card.read_text(encoding="utf-8").partition(_HEADING)[0]
-        note = (
-            f"{_HEADING}\n{len(flag['sample_ids']):,} samples were taken out of this copy, last at "
-            f"{flag['flagged_at']}: {EXPORT_FLAG} lists their ids. Signals, cuts and verdicts above are of before.\n"
-        )
-        save_text(card, _counted_card(text, left) + note)
     names = [file["path"] for file in manifest["files"]]
     _edit(folder / "croissant.json", lambda content: _described(content, folder, manifest["subset"], left))
     manifest["counts"] |= {"written": samples, "missing": listed.height, "entries": entries}
     manifest["subset"] = left
+    if (folder / CARD).is_file():
+        _write_card(folder / CARD, manifest, flag)
     manifest["taken_down"] = {"samples": len(flag["sample_ids"]), "at": flag["flagged_at"]}
     manifest["files"] = [
         {
@@ -248,28 +241,14 @@ def _facts(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _counted_card(text: str, facts: Mapping[str, Any]) -> str:
-    """A card whose counts and tables of domains and shards are those of the facts."""
-    text = re.sub(r"(?m)^[\d,]+(?= (?:image–text pairs|captions) kept from pool )", f"{facts['samples']:,}", text)
-    text = re.sub(r"(?m)(?<=: )[\d,]+(?= entries in all\.$)", f"{facts['entries']:,}", text)
-    missing = ", ".join(f"{count} × `{reason}`" for reason, count in facts["missing"].items())
-    text = re.sub(r"(?m)(?<=^Not in this export: ).*(?= \(`missing\.tsv`)", lambda found: missing, text)
-    domains = [(one["domain"], one["samples"], None) for one in facts["domains"]]
-    shards = [(one["shard"], one["samples"], one["content_sha256"]) for one in facts["shards"][:SHOWN_SHARDS]]
-    return _with_rows(_with_rows(text, "| domain | samples |", domains), "| shard | samples | data version |", shards)
-
-
-def _with_rows(text: str, heading: str, rows: Iterable[tuple[str, int | None, str | None]]) -> str:
-    """Markdown with other rows in the table of a heading, where there is one; the row of those not shown stays."""
-    before, found, after = text.partition(f"\n{heading}\n")
-    if not found:
-        return text
-    ruler, *lines = after.split("\n")
-    end = next((at for at, line in enumerate(lines) if not line.startswith("|")), len(lines))
-    more = [line for line in lines[:end] if line.startswith("| … |")]
-    cells = ([name, "–" if count is None else f"{count:,}", f"`{sha}`" if sha else ""] for name, count, sha in rows)
-    written = ["| " + " | ".join(filter(None, row)) + " |" for row in cells]
-    return before + found + "\n".join([ruler, *written, *more, *lines[end:]])
+def _write_card(path: Path, manifest: Mapping[str, Any], flag: Mapping[str, Any]) -> None:
+    """The card of what is left; of an export that an earlier version made its header alone, without what it counted."""
+    header, ruler, _ = path.read_text(encoding="utf-8").partition("\n---\n")
+    note = (
+        f"\n## Taken down\n\n{len(flag['sample_ids']):,} samples were taken out of this copy, last at "
+        f"{flag['flagged_at']}: {EXPORT_FLAG} lists their ids. Signals, cuts and verdicts above are of before.\n"
+    )
+    save_text(path, (card_text(manifest) if "card" in manifest else header + ruler) + note)
 
 
 def _add_missing(folder: Path, taken: Collection[str]) -> pl.DataFrame:

@@ -18,9 +18,9 @@ from curation_assets.outputs.exports.batches import (
     rows_in_batches,
     rows_with_copies,
 )
-from curation_assets.outputs.exports.croissant import webdataset_croissant, write_croissant
+from curation_assets.outputs.exports.croissant import rai_fields, webdataset_croissant, write_croissant
 from curation_assets.outputs.exports.formats import export_format
-from curation_assets.outputs.exports.huggingface import hub_type, write_card
+from curation_assets.outputs.exports.huggingface import hub_type
 from curation_assets.outputs.exports.manifest import Export, exporting
 from curation_assets.outputs.exports.subset import CHOICE_COLUMNS, Subset, subset_of_ids, with_chosen_captions
 from curation_assets.stores.documents import save_json
@@ -99,7 +99,7 @@ def export_webdataset(
         save_json(export.folder / "sizes.json", sizes)
         if sizes:
             write_croissant(export, webdataset_croissant(export))
-            _write_card(export, {**dict.fromkeys(sorted(extensions), "image"), "txt": "string"}, types)
+            export.card = _card(export, {**dict.fromkeys(sorted(extensions), "image"), "txt": "string"}, types)
     return Path(out)
 
 
@@ -143,12 +143,14 @@ def _types(subset: Subset) -> _Types:
     }
 
 
-def _write_card(export: Export, files: Mapping[str, str], types: _Types) -> None:
+def _card(export: Export, files: Mapping[str, str], types: _Types) -> dict[str, Any]:
     """`files`: extension → type of the members of a sample besides its json."""
     features = [*_features({**files, "json": types}), *_features(dict.fromkeys(("__key__", "__url__"), "string"))]
     text = yaml.safe_dump({"dataset_info": {"features": features}}, sort_keys=False)
     of_json = [(f"json: {name}", kind if isinstance(kind, str) else "struct") for name, kind in types.items()]
-    write_card(export, "unknown", [*files.items(), *of_json], "*.tar", text)
+    columns = [*files.items(), *of_json]
+    rai = rai_fields(export)
+    return {"license_name": "unknown", "columns": columns, "data_files": "*.tar", "features": text, "rai": rai}
 
 
 def _features(types: _Types) -> list[dict[str, Any]]:
