@@ -21,7 +21,6 @@ from curation_assets.numeric.fusion import fuse, held_out_fusion, repeated_held_
 from curation_assets.numeric.similarity import edit_similarity
 from curation_assets.numeric.standardise import length_evidence, standardise
 from curation_assets.outputs.report.pictures import plane_figure
-from curation_assets.outputs.report.previews import plot_of
 from curation_assets.stages.standardised.tables import read_statistics
 from curation_assets.stages.teachers.tables import read_rated
 from tests.conftest import FinishedPool
@@ -241,9 +240,6 @@ def test_one_table_holds_teachers_similarities_student_and_benchmarks(tmp_path: 
     without = rows["rated captions", "concreteness_lexicon", None, False]
     assert without["pearson"] is None
     assert "at least 3 complete pairs" in without["reason"], "no lexicon was given: no value, and it says so"
-    plot = plot_of("distilled/agreement", ctx.store.read("distilled/agreement"))
-    assert plot is not None
-    assert plot[0] == "agreement with ratings"
 
     table = tables["distilled/agreement"]
     assert is_up_to_date(ctx, table, tables=tables)
@@ -282,7 +278,6 @@ def test_the_plane_shows_every_rated_caption_and_where_the_fused_score_is_one_ha
     line = np.asarray(axes.lines[0].get_xydata())
     assert len(line) > 10
     np.testing.assert_allclose(expit(a * line[:, 0] + b * line[:, 1] + c), 0.5, atol=1e-9)
-    assert not plane_figure(pl.DataFrame(scores, schema=TEACHERS), ratings, None).axes[0].lines
     plt.close("all")
 
 

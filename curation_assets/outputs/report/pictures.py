@@ -118,20 +118,20 @@ def verdicts_histogram(frame: pl.DataFrame) -> str:
 
 
 def plane_figure(
-    scores: pl.DataFrame, ratings: np.ndarray, weights: tuple[float, float, float] | None, whose: str = ""
+    scores: pl.DataFrame, ratings: np.ndarray, weights: tuple[float, float, float], whose: str = ""
 ) -> Figure:
     """The plane of two teachers' scores of the rated captions, coloured by rating.
 
     `whose`: ratings, human or planted.
-    `scores`: N rows, two columns named for the teachers. `weights`: of both and the intercept, to draw the line where
+    `scores`: N rows, two columns named for the teachers. `weights`: of both and the intercept, for the line where
     the fused score is .5.
     """
     figure, axes = plt.subplots(figsize=(4.4, 3.4))
     across, up = scores.to_numpy().T  # (N,) each
     points = axes.scatter(across, up, c=ratings, cmap="viridis", s=16, alpha=0.85, linewidths=0)
     figure.colorbar(points, label=f"{whose} rating (0–3)".strip())
-    if weights is not None and weights[1] != 0:
-        a, b, c = weights
+    a, b, c = weights
+    if b != 0:
         along = np.linspace(0, 1, 50)
         height = -(a * along + c) / b
         inside = (height >= 0) & (height <= 1)

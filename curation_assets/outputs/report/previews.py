@@ -17,8 +17,7 @@ REASONS = 8  # that have a line of their own, the most frequent ones
 def plot_of(table: str, rows: Rows) -> tuple[str, str] | None:
     """The most telling plot of a table: its title, and the plot as Markdown; None where none fits.
 
-    It shows rows by state and reason, agreement with ratings, the plane of rated captions, or the
-    distribution of the table's value. The plot of a shard is shorter than INLINE_CHARACTERS.
+    It shows rows by state and reason, or the distribution of the table's value, and is shorter than INLINE_CHARACTERS.
     """
     name, columns = table.split("/")[-1], rows.collect_schema()
 
@@ -33,17 +32,7 @@ def plot_of(table: str, rows: Rows) -> tuple[str, str] | None:
         return f"values by verdict of {name}", _histogram(frame["value"], verdicts)
     if {"status", "reason"} <= columns.keys():
         return "rows by state and reason", _states_table(rows)
-    if {"scorer", "spearman", "spearman_low"} <= columns.keys():
-        from curation_assets.outputs.report.pictures import agreement_figure, data_uri  # matplotlib, half a second
-
-        return "agreement with ratings", f"![Spearman correlations]({data_uri(agreement_figure(read(*columns)))})"
-    names = [method.name for method in teachers() if method.name in columns]
-    if len(names) == 2 and "rating" in columns:
-        from curation_assets.outputs.report.pictures import data_uri, plane_figure
-
-        rated = read(*names, "rating").cast(pl.Float64).drop_nulls()
-        figure = plane_figure(rated.select(names), rated["rating"].to_numpy(), None)
-        return "rated captions by both teachers' scores", f"![rated captions]({data_uri(figure)})"
+    names = (method.name for method in teachers())
     column = next((one for one in ("value", "quality", *names) if one in columns), None)
     if column is None or not columns[column].is_numeric():
         return None
