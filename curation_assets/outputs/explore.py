@@ -17,7 +17,7 @@ from curation_assets.flow.declared import policies_of
 from curation_assets.numeric.identity import unit_interval_of
 from curation_assets.numeric.projection import project
 from curation_assets.outputs.thumbnails import jpeg_thumbnail
-from curation_assets.selection.rows import ROW_KEY
+from curation_assets.selection.rows import ROW_KEY, looked_up
 from curation_assets.stores.catalog import stored_tables
 from curation_assets.stores.denied import denied_rows
 from curation_assets.stores.denylist import Denylist
@@ -71,10 +71,11 @@ def prepare(ctx: PoolContext, *, limit: int = DEFAULT_LIMIT) -> Exploration:
     samples, judged = _drawn(ctx, limit)
     frame, reasons = _with_pictures(ctx, samples, few=samples.height < judged * FEW)
     for asset in assets:
-        frame = _joined(ctx, frame, asset, _value_columns(asset))
+        numbers = (pl.col(name).cast(pl.Float64).alias(new) for name, new in _value_columns(asset).items())
+        frame = looked_up(ctx.store, frame, asset, *numbers)
     for name in policies:
-        columns = {"verdict": f"{name}_verdict", "reason": f"{name}_reason"}
-        frame = _joined(ctx, frame, f"filtered/{name}", columns)
+        texts = (pl.col(one).cast(pl.String).alias(f"{name}_{one}") for one in ("verdict", "reason"))
+        frame = looked_up(ctx.store, frame, f"filtered/{name}", *texts)
     frame, placed_by = _placed(ctx, frame)
     facts: dict[str, Any] = {"rows": frame.height, "judged": judged, "placed_by": placed_by, "without_picture": reasons}
     footer = json.dumps({"made_of": made_of, "facts": facts})
@@ -157,17 +158,6 @@ def _with_pictures(ctx: PoolContext, samples: pl.DataFrame, *, few: bool) -> tup
     return frame, dict(sorted(reasons.items()))
 
 
-def _joined(ctx: PoolContext, frame: pl.DataFrame, asset: str, columns: dict[str, str]) -> pl.DataFrame:
-    """The frame with columns of a table, under the names that they get."""
-    table = ctx.store.scan(asset).select(
-        pl.col("shard").cast(pl.String), "source_row",
-        *(pl.col(name).cast(pl.Float64 if name in ("value", "quality") else pl.String).alias(new)
-          for name, new in columns.items()),
-    )  # fmt: skip
-    shown = table.join(frame.lazy().select(ROW_KEY), on=ROW_KEY, how="semi").collect()
-    return frame.join(shown, on=ROW_KEY, how="left", maintain_order="left")
-
-
 def _has_embeddings(ctx: PoolContext) -> bool:
     return IMAGE_EMBEDDING in stored_tables(ctx.store)
 
@@ -175,9 +165,7 @@ def _has_embeddings(ctx: PoolContext) -> bool:
 def _placed(ctx: PoolContext, frame: pl.DataFrame) -> tuple[pl.DataFrame, str]:
     """The frame with x and y: of its image embeddings where the pool has them, else of its captions'."""
     if _has_embeddings(ctx):
-        table = ctx.store.scan(IMAGE_EMBEDDING).select(pl.col("shard").cast(pl.String), "source_row", "image_embedding")
-        shown = table.join(frame.lazy().select(ROW_KEY), on=ROW_KEY, how="semi").collect()
-        vectors = frame.select(ROW_KEY).join(shown, on=ROW_KEY, how="left", maintain_order="left")["image_embedding"]
+        vectors = looked_up(ctx.store, frame.select(ROW_KEY), IMAGE_EMBEDDING, "image_embedding")["image_embedding"]
         placed_by = "image embeddings"
     else:
         with ctx.progress.task("sentence embeddings of captions", frame.height) as advance:

@@ -339,6 +339,17 @@ def beside(
     return joined.drop(*ROW_KEY, "is_there"), joined["is_there"].fill_null(False)
 
 
+def looked_up(store: ShardStore, rows: pl.DataFrame, asset: str, *columns: str | pl.Expr) -> pl.DataFrame:
+    """The rows with columns of a table at their places, null where it has no row. No other row of it is held.
+
+    Raises MissingTableError without the table.
+    """
+    table = _table(store, rows["shard"].unique().to_list(), asset)
+    named = table.select(pl.col("shard").cast(pl.String), "source_row", *columns)
+    found = named.join(rows.lazy().select(ROW_KEY), on=ROW_KEY, how="semi").collect()
+    return rows.join(found, on=ROW_KEY, how="left", maintain_order="left")
+
+
 def with_values(rows: pl.DataFrame, reference: str, values: np.ndarray) -> pl.DataFrame:
     """The rows with the columns of a reference: (N,) values, NaN for none, and no reasons."""
     none = pl.lit(None, pl.String)

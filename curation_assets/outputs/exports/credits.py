@@ -8,6 +8,7 @@ import polars as pl
 
 from curation_assets.core.table_names import PROVENANCE
 from curation_assets.flow.context import PoolContext
+from curation_assets.selection.rows import ROW_KEY, looked_up
 from curation_assets.stores.text_tables import write_text_parts
 
 CREDITS = "CREDITS.csv"
@@ -21,19 +22,11 @@ _CREDITED = ("creator", "licence", "licence_url", "source_url", "url", "source")
 
 def with_provenance(ctx: PoolContext, rows: pl.DataFrame) -> pl.DataFrame:
     """Rows (shard, source_row, …) with PROVENANCE_COLUMNS; as they are of pools that have not made raw/provenance."""
-    there = ctx.store.partitions(PROVENANCE)
-    if not there:
+    if not ctx.store.partitions(PROVENANCE):
         return rows
-    key = ["shard", "source_row"]
-    shards = sorted(set(rows["shard"].unique()) & set(there))
-    known = ctx.store.scan(PROVENANCE, shards or there[:1]).select(*key, *PROVENANCE_COLUMNS)
-    found = (
-        rows.select(key)
-        .join(known.collect(), on=key, how="left", maintain_order="left")
-        .with_columns(
-            pl.col("fetched_at").dt.to_string("%Y-%m-%dT%H:%M:%SZ"),
-            _as_json(pl.col("rights_signals")),
-        )
+    found = looked_up(ctx.store, rows.select(ROW_KEY), PROVENANCE, *PROVENANCE_COLUMNS).with_columns(
+        pl.col("fetched_at").dt.to_string("%Y-%m-%dT%H:%M:%SZ"),
+        _as_json(pl.col("rights_signals")),
     )
     return rows.hstack(found.select(PROVENANCE_COLUMNS))
 

@@ -25,7 +25,7 @@ from curation_assets.outputs.exports.credits import PROVENANCE_COLUMNS, known_pr
 from curation_assets.outputs.options import OutputsOptions
 from curation_assets.selection.judging import reason_kind
 from curation_assets.selection.policy import Policy, policy_content
-from curation_assets.selection.rows import ROW_KEY, UID, uid_columns
+from curation_assets.selection.rows import ROW_KEY, UID, looked_up, uid_columns
 from curation_assets.stores.denied import denied_rows
 from curation_assets.stores.denylist import TAKEDOWN, Denylist
 from curation_assets.stores.file_hash import file_sha256
@@ -157,14 +157,10 @@ def choose_captions(ctx: PoolContext, rows: pl.DataFrame) -> pl.DataFrame:
 
     Raises as `with_chosen_captions`.
     """
-    there = ctx.store.partitions(CHOSEN_CAPTION)
-    if not there:
+    if not ctx.store.partitions(CHOSEN_CAPTION):
         name = ctx.pool.name
         raise ValueError(f"pool {name!r} has chosen no captions; set its option caption_choice: true and run it")
-    shards = sorted(set(rows["shard"].unique()) & set(there))
-    columns = ["shard", "source_row", "chosen_caption", "caption_source"]
-    chosen = ctx.store.scan(CHOSEN_CAPTION, shards or there[:1]).select(columns).collect()
-    joined = rows.join(chosen, on=["shard", "source_row"], how="left", maintain_order="left").with_columns(
+    joined = looked_up(ctx.store, rows, CHOSEN_CAPTION, "chosen_caption", "caption_source").with_columns(
         pl.coalesce("chosen_caption", "caption").alias("caption"),
         pl.col("caption_source").fill_null("raw"),
         pl.col("caption").alias("caption_original"),

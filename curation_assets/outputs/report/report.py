@@ -54,6 +54,7 @@ from curation_assets.outputs.report.origins import origins_of
 from curation_assets.outputs.thumbnails import jpeg_uri
 from curation_assets.selection.judging import reason_kind
 from curation_assets.selection.policy import RANDOM, Policy
+from curation_assets.selection.rows import looked_up
 from curation_assets.stores.manifest import Manifest
 
 GALLERY_SIZE = 8  # samples on each side of a cut
@@ -425,13 +426,8 @@ def _ranked(ctx: PoolContext, parts: Iterable[pl.LazyFrame], policy: Policy, *, 
         found = columns.sort(order, descending=is_descending).head(GALLERY_SIZE).collect()
         first = [pl.concat([*first, found]).sort(order, descending=is_descending).head(GALLERY_SIZE)]
     (rows,) = first
-    shards = rows["shard"].unique().to_list() or ctx.store.partitions(SAMPLES)[:1]  # a policy may keep nothing
-    shown = ctx.store.scan(SAMPLES, shards)
-    located = shown.select("shard", "source_row", "caption", "tar", "member").join(
-        rows.lazy(), on=["shard", "source_row"], how="semi"
-    )
-    joined = rows.join(located.collect(), on=["shard", "source_row"], how="left", maintain_order="left")
-    return joined.reverse() if is_last else joined
+    shown = looked_up(ctx.store, rows, SAMPLES, "caption", "tar", "member")
+    return shown.reverse() if is_last else shown
 
 
 def _cards(ctx: PoolContext, rows: pl.DataFrame) -> list[Card]:

@@ -9,6 +9,7 @@ from curation_assets.core.table_names import CONTRAST_PAIRS, IMAGE_EMBEDDING, SA
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Fit, Needs, Table
 from curation_assets.methods.neg_clip_loss import draw_of
+from curation_assets.selection.rows import looked_up
 from curation_assets.sources.options import SourceOptions
 from curation_assets.stages.signals.image_sets import (
     PLANTED_REFERENCES,
@@ -95,11 +96,7 @@ def _pairs(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     first = _first_by_lot(ctx)
     if first.is_empty():
         raise ValueError(f"pool {ctx.pool.name!r} has no sample with image and caption to contrast others with")
-    made = ctx.store.scan(IMAGE_EMBEDDING, first["shard"].unique().sort().to_list())
-    stored = made.select("shard", "source_row", "image_embedding").join(
-        first.lazy().select("shard", "source_row"), on=["shard", "source_row"], how="semi"
-    )
-    pairs = first.join(stored.collect(), on=["shard", "source_row"], how="left", maintain_order="left")
+    pairs = looked_up(ctx.store, first, IMAGE_EMBEDDING, "image_embedding")
     encoder = ctx.engines(["image_text_encoder"])["image_text_encoder"]
     captions = pairs["caption"].to_list()
     vectors = np.concatenate(
