@@ -3,6 +3,7 @@
 import itertools
 import json
 from collections.abc import Iterable, Iterator
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -35,15 +36,21 @@ def export_huggingface(
         raise ValueError(f"max_bytes must be at least 1, got {max_bytes}")
     has_images = subset.ctx.pool.has_images
     with exporting(subset, out, "hf") as export:
-        (export.folder / "data").mkdir()
-        groups = _shards(subset.rows["image_bytes"], max_bytes if has_images else subset.rows.height)
+        data = export.folder / "data"
+        data.mkdir()
         schema = _schema(subset, has_images)
-        rows = subset.rows.iter_rows(named=True)
-        for number, count in enumerate(groups):
-            name = f"data/{subset.part}-{number:05d}-of-{len(groups):05d}.parquet"
-            export.samples_of[name] = _write_shard(export, itertools.islice(rows, count), export.folder / name, schema)
-        export.samples_of = _without_empty(export)
-        if export.samples_of:
+        numbered = _numbered(_with_images(export), max_bytes)
+        if not has_images:
+            numbered = ((0, row) for row in subset.rows.iter_rows(named=True))
+        counts = [
+            _write_shard((row for _, row in group), data / str(number), schema)
+            for number, group in itertools.groupby(numbered, key=itemgetter(0))
+        ]
+        for number, count in enumerate(counts):  # how many there are is known now
+            name = f"data/{subset.part}-{number:05d}-of-{len(counts):05d}.parquet"
+            (data / str(number)).rename(export.folder / name)
+            export.samples_of[name] = count
+        if counts:
             write_croissant(export, huggingface_croissant(export, license, has_images))
             columns = [(field.name, "image" if field.name == "image" else hub_type(field.type)) for field in schema]
             data_files = f"data/{subset.part}-*.parquet"
@@ -52,15 +59,26 @@ def export_huggingface(
     return Path(out)
 
 
-def _shards(image_bytes: pl.Series, max_bytes: int) -> list[int]:
-    """How many consecutive rows have images of at most `max_bytes` together, one row at least."""
-    groups, count, taken = [], 0, 0
-    for size in image_bytes.fill_null(1):
-        if taken + size > max_bytes and count:
-            groups.append(count)
-            count, taken = 0, 0
-        count, taken = count + 1, taken + size
-    return [*groups, count]
+def _with_images(export: Export) -> Iterator[dict[str, Any]]:
+    """Rows of the subset whose image is there, with it."""
+    for row in export.subset.rows.iter_rows(named=True):
+        image = export.image_of(row)
+        if image is None:
+            continue
+        kind = format_of(image)  # the member's name may end in anything
+        extension = "bin" if kind is None else kind.extensions[0]
+        yield {**row, "image": {"bytes": image, "path": f"{row['sample_id']}.{extension}"}}
+
+
+def _numbered(rows: Iterable[dict[str, Any]], max_bytes: int) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Each row with the number of its file: images of at most `max_bytes` together, one row at least."""
+    number = taken = 0
+    for row in rows:
+        size = len(row["image"]["bytes"])
+        if taken and taken + size > max_bytes:
+            number, taken = number + 1, 0
+        taken += size
+        yield number, row
 
 
 def _schema(subset: Subset, has_images: bool) -> pa.Schema:
@@ -94,47 +112,11 @@ def hub_type(kind: pa.DataType) -> str:
     return names.get(str(kind), str(kind))
 
 
-def _write_shard(export: Export, rows: Iterable[dict[str, Any]], path: Path, schema: pa.Schema) -> int:
+def _write_shard(rows: Iterator[dict[str, Any]], path: Path, schema: pa.Schema) -> int:
     count = 0
     # Pages end by content: of an export that is pushed again, the hub stores and takes only what changed.
     with pq.ParquetWriter(path, schema, compression="zstd", use_content_defined_chunking=True) as writer:
-        for batch in _batches(export, rows, "image" in schema.names):
+        while batch := list(itertools.islice(rows, ROW_GROUP_ROWS)):
             writer.write_table(pa.Table.from_pylist(batch, schema=schema), row_group_size=ROW_GROUP_ROWS)
             count += len(batch)
     return count
-
-
-def _batches(export: Export, rows: Iterable[dict[str, Any]], has_images: bool) -> Iterator[list[dict[str, Any]]]:
-    batch: list[dict[str, Any]] = []
-    for row in rows:
-        if has_images:
-            image = export.image_of(row)
-            if image is None:
-                continue
-            kind = format_of(image)  # the member's name may end in anything
-            extension = "bin" if kind is None else kind.extensions[0]
-            row["image"] = {"bytes": image, "path": f"{row['sample_id']}.{extension}"}
-        batch.append(row)
-        if len(batch) == ROW_GROUP_ROWS:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
-
-
-def _without_empty(export: Export) -> dict[str, int]:
-    """Drop shards none of whose images could be read, and name the others anew, so that 'of N' is true."""
-    filled = [(name, count) for name, count in sorted(export.samples_of.items()) if count]
-    if len(filled) == len(export.samples_of):
-        return dict(filled)
-    renamed = {}
-    for name, count in export.samples_of.items():
-        if not count:
-            (export.folder / name).unlink()
-    for number, (name, count) in enumerate(filled):
-        better = f"data/{export.subset.part}-{number:05d}-of-{len(filled):05d}.parquet"
-        (export.folder / name).rename(export.folder / f"{better}.renaming")
-        renamed[better] = count
-    for name in renamed:
-        (export.folder / f"{name}.renaming").rename(export.folder / name)
-    return renamed

@@ -226,9 +226,8 @@ def _facts(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
         there = [name for name in (*known, "caption_source") if name in table.collect_schema() and name != "sample_id"]
         if not there:
             continue  # names the samples of other tables again
-        frame = table.select(pl.col(column).alias("sample_id"), *there).unique("sample_id", maintain_order=True)
-        absent = [pl.lit(None, kind).alias(name) for name, kind in known.items() if name not in (*there, "sample_id")]
-        parts.append(frame.with_columns(absent).collect())
+        named = table.select(pl.col(column).alias("sample_id"), *there)
+        parts.append(named.unique("sample_id", maintain_order=True).collect())
     rows = pl.concat(parts, how="diagonal")
     counted = dict(rows["shard"].drop_nulls().value_counts().iter_rows())
     shards = [
