@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Required, TypedDict, TypeGuard, Unpack
 
 import polars as pl
 
@@ -64,7 +64,25 @@ _NAME = re.compile(r"[a-z0-9_]+")
 _VERSION = re.compile(r"\.[a-z0-9_]+\.version-[0-9a-f]{12}")
 
 Models = Sequence[ModelIdentity | Mapping[str, str]]
+
+
+class MadeFrom(TypedDict, total=False):
+    """What decides the content of a table: where none of it is another, what is stored is used again."""
+
+    code_version: Required[str]
+    inputs: Sequence[tuple[str, str | None]]  # (asset, shard); None of a sharded asset: all its shards
+    models: Models
+    config: Mapping[str, Any] | None
+    is_frozen: bool  # changed inputs alone are no reason to make it again
+
+
 Changes = Callable[[pl.DataFrame, pl.DataFrame], Mapping[str, Any]]
+
+
+def _is_fresh(stored: Manifest | None, wanted: Manifest, *, is_frozen: bool) -> TypeGuard[Manifest]:
+    """Whether a stored manifest is of what would be made now, of a frozen table whatever its inputs hold."""
+    inputs = None if is_frozen else wanted.inputs
+    return stored is not None and stored.is_made_from(wanted.code_version, wanted.config_hash, wanted.models, inputs)
 
 
 class MissingTableError(StoreError, FileNotFoundError):
@@ -447,45 +465,36 @@ class ShardStore:
         run_id: str = "",
         seconds: float = 0.0,
         facts: Mapping[str, Any] | None = None,
-        changes: Changes | None = None,
-        check: Callable[[], None] = lambda: None,
     ) -> Manifest:
         """Store `frame` (row order kept) with its manifest, in one step; a lazy one, of a table of the whole pool, is
-        never in memory whole. `seconds`: what computing it took. `facts`: of its manifest. `changes`: (rows before,
-        rows now) → what of them its manifest is to remember.
+        never in memory whole. `seconds`: what computing it took. `facts`: of its manifest.
 
-        `check` is called when all but that step is done, with other writers kept out; what it raises ends the write. In
-        a home in a bucket it is not called: there the put of a later writer is refused.
         Raises ValueError when a column `shard` disagrees with the partition.
         """
-        if partition is not None and isinstance(frame, pl.DataFrame) and "shard" in frame.columns:
-            shards = frame["shard"].cast(pl.String)
-            if not repeats_text(shards.to_arrow(compat_level=pl.CompatLevel.oldest()), partition):
-                strays = shards.filter(shards.ne_missing(partition))
-                raise ValueError(
-                    f"{named(asset, partition)}: column 'shard' must be {partition!r} in every row, "
-                    f"got {strays[0]!r} in {len(strays)} rows"
-                )
-        manifest = Manifest(
+        made_from: MadeFrom = {"code_version": code_version, "models": models, "config": config}
+        wanted = replace(self._wanted(asset, partition, run_id, made_from), inputs=tuple(inputs), seconds=seconds)
+        return self._put(frame, replace(wanted, facts=facts or {}, before=self._before(wanted, frame)))
+
+    def _wanted(self, asset: str, partition: str | None, run_id: str, made_from: MadeFrom) -> Manifest:
+        """The manifest of what is to be made, as far as it is known before. Raises as `input_versions`."""
+        return Manifest(
             asset=asset,
             partition=partition,
-            content_sha256=frame_sha256(frame),
-            code_version=code_version,
-            models=model_records(models),
-            config_hash=config_sha256(config),
-            inputs=tuple(inputs),
+            content_sha256="",
+            code_version=made_from["code_version"],
+            models=model_records(made_from.get("models", ())),
+            config_hash=config_sha256(made_from.get("config")),
+            inputs=self.input_versions(asset, made_from.get("inputs", ())),
             run_id=run_id,
-            row_count=frame.height if isinstance(frame, pl.DataFrame) else frame.select(pl.len()).collect().item(),
-            seconds=seconds,
-            written_at=utc_now(),
-            facts=facts or {},
+            row_count=0,
+            seconds=0.0,
+            written_at="",
         )
-        return self._put(frame, replace(manifest, before=self._before(manifest, frame, changes)), check)
 
     def _before(
-        self, manifest: Manifest, frame: pl.DataFrame | pl.LazyFrame, changes: Changes | None
+        self, manifest: Manifest, frame: pl.DataFrame | pl.LazyFrame, changes: Changes | None = None
     ) -> dict[str, Any]:
-        """`Manifest.before` of a table that is about to be replaced."""
+        """`Manifest.before` of a table that is about to be replaced. `changes`: as of `materialise`."""
         try:
             old = self.manifest(manifest.asset, manifest.partition)
             if old is None:
@@ -513,21 +522,31 @@ class ShardStore:
         before = self.manifest(asset, partition)
         if before is None:
             raise MissingTableError(f"{named(asset, partition)} is not materialised, and so has no rows to change")
-        changed = replace(
-            before,
-            content_sha256=frame_sha256(frame),
-            inputs=before.inputs if inputs is None else tuple(inputs),
-            row_count=frame.height,
-            written_at=utc_now(),
-            seal="",
-        )
-        return self._put(frame, changed)
+        return self._put(frame, replace(before, inputs=before.inputs if inputs is None else tuple(inputs), seal=""))
 
     def _put(
         self, frame: pl.DataFrame | pl.LazyFrame, manifest: Manifest, check: Callable[[], None] = lambda: None
     ) -> Manifest:
-        """Write a table with its manifest in one step. `check`: as of `write`."""
+        """Write a table with its manifest in one step.
+
+        `check` is called when all but that step is done, with other writers kept out; what it raises ends the write. In
+        a home in a bucket it is not called: there the put of a later writer is refused.
+        """
         asset, partition = manifest.asset, manifest.partition
+        if partition is not None and isinstance(frame, pl.DataFrame) and "shard" in frame.columns:
+            shards = frame["shard"].cast(pl.String)
+            if not repeats_text(shards.to_arrow(compat_level=pl.CompatLevel.oldest()), partition):
+                strays = shards.filter(shards.ne_missing(partition))
+                raise ValueError(
+                    f"{named(asset, partition)}: column 'shard' must be {partition!r} in every row, "
+                    f"got {strays[0]!r} in {len(strays)} rows"
+                )
+        manifest = replace(
+            manifest,
+            content_sha256=frame_sha256(frame),
+            row_count=frame.height if isinstance(frame, pl.DataFrame) else frame.select(pl.len()).collect().item(),
+            written_at=utc_now(),
+        )
         path = self.table_path(asset, partition)
         try:
             with contextlib.ExitStack() as until_replaced, replacing(path) as temporary:
@@ -543,7 +562,7 @@ class ShardStore:
                     # before the table: killed in between, the table is still the old one, and both are written again
                     save_text(path.with_name(MANIFEST_FILE), text)
         except ObjectChangedError:
-            written = self._written_elsewhere(asset, partition, manifest)
+            written = self._written_elsewhere(manifest)
             if written is None:
                 raise
             return written
@@ -551,14 +570,13 @@ class ShardStore:
             save_text(path.with_name(MANIFEST_FILE), text)
         return manifest
 
-    def _written_elsewhere(self, asset: str, partition: str | None, manifest: Manifest) -> Manifest | None:
+    def _written_elsewhere(self, manifest: Manifest) -> Manifest | None:
         """The manifest that another machine was first to put, where it is of what we were about to put."""
         if self.objects is None:
             return None
-        self.objects.refresh(self.asset_path(asset).parent)
-        other = self.manifest(asset, partition)
-        made_from = (manifest.code_version, manifest.config_hash, manifest.models, manifest.inputs)
-        return other if other is not None and other.is_made_from(*made_from) else None
+        self.objects.refresh(self.asset_path(manifest.asset).parent)
+        other = self.manifest(manifest.asset, manifest.partition)
+        return other if _is_fresh(other, manifest, is_frozen=False) else None
 
     def input_versions(self, reader: str, inputs: Sequence[tuple[str, str | None]]) -> tuple[InputVersion, ...]:
         """Versions of what `reader` is about to read. (asset, None) of a sharded asset means all its shards.
@@ -580,25 +598,17 @@ class ShardStore:
             versions += [InputVersion(asset, key, m.content_sha256) for key, m in manifests if m is not None]
         return tuple(versions)
 
-    def is_fresh(
-        self,
-        asset: str,
-        partition: str | None = None,
-        *,
-        code_version: str,
-        inputs: Sequence[tuple[str, str | None]] = (),
-        models: Models = (),
-        config: Mapping[str, Any] | None = None,
-        is_frozen: bool = False,
-    ) -> bool:
+    def is_fresh(self, asset: str, partition: str | None = None, **made_from: Unpack[MadeFrom]) -> bool:
         """Whether what is stored was made from exactly this code, configuration, models and input contents.
 
         A frozen table stays fresh whatever its inputs hold now. Raises MissingInputError, BackwardsReadError. A damaged
         table is not fresh.
         """
-        versions = None if is_frozen else self.input_versions(asset, inputs)
-        manifest = self._readable_manifest(asset, partition)
-        return self._fresh_manifest(manifest, code_version, versions, models, config) is not None
+        is_frozen = made_from.get("is_frozen", False)
+        if is_frozen:
+            made_from["inputs"] = ()
+        wanted = self._wanted(asset, partition, "", made_from)
+        return _is_fresh(self._readable_manifest(asset, partition), wanted, is_frozen=is_frozen)
 
     def _readable_manifest(self, asset: str, partition: str | None) -> Manifest | None:
         try:
@@ -611,66 +621,37 @@ class ShardStore:
         if self._readable_manifest(asset, partition) != manifest:
             raise OvertakenError(f"{named(asset, partition)}: another process stored it meanwhile; its version stays")
 
-    def _fresh_manifest(
-        self,
-        manifest: Manifest | None,
-        code_version: str,
-        versions: Sequence[InputVersion] | None,
-        models: Models,
-        config: Mapping[str, Any] | None,
-    ) -> Manifest | None:
-        if manifest and manifest.is_made_from(code_version, config_sha256(config), model_records(models), versions):
-            return manifest
-        return None
-
     def materialise(
         self,
         asset: str,
         compute: Callable[[], pl.DataFrame | pl.LazyFrame],
         *,
         partition: str | None = None,
-        code_version: str,
-        inputs: Sequence[tuple[str, str | None]] = (),
-        models: Models = (),
-        config: Mapping[str, Any] | None = None,
         run_id: str = "",
-        is_frozen: bool = False,
         facts: Mapping[str, Any] | None = None,
         changes: Changes | None = None,
+        **made_from: Unpack[MadeFrom],
     ) -> Materialised:
         """Bring a table up to date: `compute` runs only if code, configuration, models or inputs changed.
 
-        Where `is_frozen`, changed inputs alone are no reason. The inputs' versions are taken before computing. Raises
+        `facts`: of its manifest. `changes`: (rows before, rows now) → what of them its manifest is to remember. The
+        inputs' versions are taken before computing. Raises
         MissingInputError, BackwardsReadError, and what `compute` raises; then the stored state is the old one.
         Raises OvertakenError where another process stored the table meanwhile, perhaps of newer inputs.
         """
         before = self._readable_manifest(asset, partition)
-        versions = self.input_versions(asset, inputs)
-        known = None if is_frozen else versions
-        manifest = self._fresh_manifest(before, code_version, known, models, config)
-        if manifest is not None:
+        wanted = self._wanted(asset, partition, run_id, made_from)
+        if _is_fresh(before, wanted, is_frozen=made_from.get("is_frozen", False)):
             self.discard_unfinished(asset, partition)  # of a run that was killed once the table was written
             if self.objects is not None and self.objects.is_torn(path := self._table_path(asset, partition)):
-                save_text(path.with_name(MANIFEST_FILE), manifest.to_json())
-            return Materialised(manifest, is_reused=True)
+                save_text(path.with_name(MANIFEST_FILE), before.to_json())
+            return Materialised(before, is_reused=True)
         with attempt(self.root, asset, partition, run_id) as record:
             start = wall_seconds()
             frame = compute()
-            seconds = wall_seconds() - start
-            manifest = self.write(
-                asset,
-                frame,
-                partition,
-                code_version=code_version,
-                inputs=versions,
-                models=models,
-                config=config,
-                run_id=run_id,
-                seconds=seconds,
-                facts=facts,
-                changes=changes,
-                check=lambda: self._check_still(before, asset, partition),
-            )
+            made = replace(wanted, seconds=wall_seconds() - start, facts=facts or {})
+            made = replace(made, before=self._before(made, frame, changes))
+            manifest = self._put(frame, made, lambda: self._check_still(before, asset, partition))
             record["content_sha256"] = manifest.content_sha256
         self.discard_unfinished(asset, partition)
         return Materialised(manifest, is_reused=False)
@@ -680,12 +661,8 @@ class ShardStore:
         asset: str,
         compute: Callable[[Path], None],
         *,
-        code_version: str,
-        inputs: Sequence[tuple[str, str | None]] = (),
-        models: Models = (),
-        config: Mapping[str, Any] | None = None,
         run_id: str = "",
-        is_frozen: bool = False,
+        **made_from: Unpack[MadeFrom],
     ) -> Materialised:
         """As `materialise`, for an asset that is a folder of files: `compute` fills an empty folder.
 
@@ -693,13 +670,11 @@ class ShardStore:
         version whole. Raises ValueError when `compute` writes nothing, OvertakenError as `materialise`.
         """
         before = self._readable_manifest(asset, None)
-        versions = self.input_versions(asset, inputs)
+        wanted = self._wanted(asset, None, run_id, made_from)
         link = self.asset_path(asset)
-        known = None if is_frozen else versions
-        manifest = self._fresh_manifest(before, code_version, known, models, config)
-        if manifest is not None:
+        if _is_fresh(before, wanted, is_frozen=made_from.get("is_frozen", False)):
             self.discard_unfinished(asset)
-            return Materialised(manifest, is_reused=True)
+            return Materialised(before, is_reused=True)
         if link.is_dir() and not link.is_symlink():
             raise StoreError(f"{asset} is a table ({link} is a folder of ours); give the model folder another name")
         with replacing(link, move=lambda draft, link: None) as draft:
@@ -707,25 +682,13 @@ class ShardStore:
             with attempt(self.root, asset, None, run_id) as record:
                 start = time.perf_counter()
                 compute(draft / "files")
-                seconds = time.perf_counter() - start
+                wanted = replace(wanted, seconds=time.perf_counter() - start)
                 files = file_hashes(draft / "files")
                 if not files:
                     raise ValueError(f"{asset}: compute wrote no file into the folder it was given")
                 record["content_sha256"] = folder_sha256(files)
-            manifest = Manifest(
-                asset=asset,
-                partition=None,
-                content_sha256=record["content_sha256"],
-                code_version=code_version,
-                models=model_records(models),
-                config_hash=config_sha256(config),
-                inputs=versions,
-                run_id=run_id,
-                row_count=len(files),
-                seconds=seconds,
-                written_at=utc_now(),
-                files=files,
-            )
+            made = {"content_sha256": record["content_sha256"], "row_count": len(files), "files": files}
+            manifest = replace(wanted, written_at=utc_now(), **made)
             save_text(draft / MANIFEST_FILE, sealed_text(manifest.to_json()))
             version = link.with_name(f".{link.name}.version-{uuid.uuid4().hex[:12]}")
             with brief_lock(self.root / SWAP_LOCK):  # else another writer removes a version that no link names yet
@@ -736,7 +699,7 @@ class ShardStore:
                     self._swap_link(link, version)
                 except ObjectChangedError:
                     remove_path(version)
-                    written = self._written_elsewhere(asset, None, manifest)
+                    written = self._written_elsewhere(manifest)
                     if written is None:
                         raise
                     manifest = written
