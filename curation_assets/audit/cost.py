@@ -79,15 +79,11 @@ def _cost(store: ShardStore, table: str, tried: pl.DataFrame) -> dict[str, Any] 
 
 
 def _stored_bytes(store: ShardStore, table: str, keys: list[str | None]) -> int:
-    folder = store.folder_path(table)
+    folder = store.asset_path(table)
     if folder.is_symlink():
-        return sum(path.stat().st_size for path in folder.resolve().rglob("*") if path.is_file())
+        return store.size_of(folder.resolve())
     size = sum(path.stat().st_size for key in keys if (path := store.table_path(table, key)).is_file())
-    if table == DOWNLOADS:
-        if store.objects is not None:
-            return size + store.objects.size_of(store.root / DOWNLOADS_FOLDER)
-        size += sum(path.stat().st_size for path in (store.root / DOWNLOADS_FOLDER).rglob("*") if path.is_file())
-    return size
+    return size + (store.size_of(store.root / DOWNLOADS_FOLDER) if table == DOWNLOADS else 0)
 
 
 def stage_costs(tables: pl.DataFrame) -> pl.DataFrame:

@@ -171,9 +171,8 @@ def _outcome_of_call(ctx: PoolContext, table: Table, job: Future[Outcome]) -> Ou
         outcome = job.result()
     except (WorkerEndedError, TaskLostError) as error:  # a shard may be what kills its worker: the others go on
         return error
-    if ctx.settings.ray is not None and ctx.store.objects is not None:
-        # a node has a working copy of its own of a home in a bucket: see what it put there
-        ctx.store.objects.refresh(ctx.store.asset_path(table.name))
+    if ctx.settings.ray is not None:  # a node has a working copy of its own of a home in a bucket
+        ctx.store.refresh(table.name)
     return outcome
 
 

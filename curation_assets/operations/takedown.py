@@ -38,9 +38,7 @@ from curation_assets.stores.documents import read_document, remove_document, sav
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.manifest import utc_now
 from curation_assets.stores.object_versions import purge_versions
-from curation_assets.stores.objects import ObjectHome
-from curation_assets.stores.releases import FOLDER as RELEASES
-from curation_assets.stores.tar_members import index_path
+from curation_assets.stores.releases import releases_root
 
 # -- what was begun ---------------------------------------------------------------------------------------------------
 
@@ -172,9 +170,9 @@ def finish_takedown(
     }
     for holder in holders:
         certificate |= holder.certified(ctx, tables, takedown)
-    if ctx.store.objects is not None:
-        purged = purge_versions(ctx.store.objects, _rewritten_keys(ctx, ctx.store.objects, takedown))
-        certificate["bucket"] = {"url": ctx.store.objects.url, **asdict(purged)}
+    rewritten = (path for path in takedown.sources if path not in takedown.remaining_sources)
+    if (purged := purge_versions([ctx.store.root], map(Path, rewritten))) is not None:
+        certificate["bucket"] = asdict(purged)
     remove_all_stale(home / FOLDER)  # of a certificate, whose name has the time
     text = sealed_json(certificate)
     name = f"{str(certificate['written_at']).replace(':', '')}-{hashlib.sha256(text.encode()).hexdigest()[:8]}.json"
@@ -191,27 +189,17 @@ def finish_takedown(
     return certificate, path
 
 
-def _rewritten_keys(ctx: PoolContext, objects: ObjectHome, takedown: Takedown) -> list[str]:
-    """Prefixes of the objects of a bucket whose earlier versions hold the samples: the pool's own, and its source's."""
-    keys = [f"work/{takedown.pool}/"]
-    for path in map(Path, takedown.sources):
-        if path.is_relative_to(objects.root) and str(path) not in takedown.remaining_sources:
-            keys += map(objects.key_of, (path, *([index_path(objects, path)] if path.suffix == ".tar" else [])))
-    return keys
-
-
 def forget_pending(ctx: PoolContext) -> None:
     """Delete old versions in a bucket that keeps them: of the takedown's note, which quotes the
     samples, and of releases that listed them. Raises StoreError where they stay.
     """
-    if ctx.store.objects is None or pending_path(ctx.settings.home, ctx.pool.name).is_file():
-        return
-    note = ctx.store.objects.key_of(pending_path(ctx.settings.home, ctx.pool.name))
-    purged = purge_versions(ctx.store.objects, [note, f"{RELEASES}/{ctx.pool.name}/"])
-    if purged.not_done:
+    home, pool = ctx.settings.home, ctx.pool.name
+    note = pending_path(home, pool)
+    purged = None if note.is_file() else purge_versions([releases_root(home, pool)], [note])
+    if purged is not None and purged.not_done:
         raise StoreError(
-            f"the objects in force are clean, but earlier versions of {note}, which quotes samples taken down, may be "
-            f"left: {'; '.join(purged.not_done)}"
+            f"the objects in force are clean, but earlier versions of {_shown(home, note)}, which quotes samples taken "
+            f"down, may be left: {'; '.join(purged.not_done)}"
         )
 
 

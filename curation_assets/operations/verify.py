@@ -20,11 +20,11 @@ from curation_assets.flow.holder import all_holders
 from curation_assets.flow.table import Tables
 from curation_assets.outputs.explore import FOLDER as EXPLORE
 from curation_assets.sources.declaration import changed_since_run
-from curation_assets.stores.atomic import remove_path
+from curation_assets.stores.atomic import reload_folder, remove_path
 from curation_assets.stores.catalog import rebuild_catalog
 from curation_assets.stores.damage import Check, Damage
 from curation_assets.stores.documents import read_document
-from curation_assets.stores.releases import FOLDER as RELEASES
+from curation_assets.stores.releases import releases_root
 
 DERIVED = (
     "catalog.duckdb and the thumbnails of `curate explore` are derived and were not compared; "
@@ -51,9 +51,8 @@ def verify_pool(ctx: PoolContext, tables: Tables, progress: ProgressReporter | N
 
     Of a home in a bucket every object of the pool is fetched anew: a damaged copy is no damage.
     """
-    if ctx.store.objects is not None:
-        ctx.store.objects.reload_folder(ctx.store.root)
-        ctx.store.objects.reload_folder(ctx.settings.home / RELEASES / ctx.pool.name)
+    reload_folder(ctx.store.root)
+    reload_folder(releases_root(ctx.settings.home, ctx.pool.name))
     checks = [check for holder in all_holders() for check in holder.checks(ctx, tables)]
     found = _run(f"verify {ctx.pool.name}", [*checks, *weights_of_profile(ctx.profile)], progress or ctx.progress)
     with contextlib.suppress(DamagedFileError):  # named among the records

@@ -8,19 +8,17 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from curation_assets.core.disk import DiskError
 from curation_assets.core.errors import StoreError
 from curation_assets.core.json_files import read_json
 from curation_assets.core.seal import read_sealed_json
 from curation_assets.core.settings import LAST_SHARD, shard_key, shard_number
 from curation_assets.core.table_names import REGISTERED_SHARDS, SAMPLES
-from curation_assets.stores.documents import save_document
+from curation_assets.stores.documents import save_agreed
 from curation_assets.stores.file_hash import once_per_version
 from curation_assets.stores.lease import brief_lock
-from curation_assets.stores.objects import ObjectChangedError, ObjectStoreError, object_home
 from curation_assets.stores.parquet import UNREADABLE
 from curation_assets.stores.shard_store import ShardStore
-from curation_assets.stores.tar_samples import find_tars
+from curation_assets.stores.tar_samples import find_tars, has_tar
 
 KEYS_FILE = "shard_keys.json"  # in the pool's work folder; of a home in a bucket an object
 MAX_OWN_NUMBER = 999_999  # longer ones are dates and the like
@@ -48,8 +46,7 @@ def tar_of_shard(pool: str, source: Path, work: Path, shard: str) -> Path:
     name = _written(pool, work).tars.get(shard)
     if name is not None:
         tar = source / name if source.is_dir() else source
-        objects = object_home(source)
-        if tar.is_file() if objects is None else objects.has(tar):
+        if has_tar(tar):
             return tar
     tars = tars_by_shard(pool, source, work)
     if shard not in tars:
@@ -86,16 +83,9 @@ def _read(path: Path, pool: str) -> _Written:
 
 def _write_down(pool: str, source: Path, work: Path, names: Iterable[str]) -> Mapping[str, int]:
     """Number the tars that have no number yet. Who may only look sees the numbers that the next run writes down."""
-    path, objects = work / KEYS_FILE, object_home(work)
-    with contextlib.suppress(DiskError, ObjectStoreError), brief_lock(work / "source" / ".shard_keys"):
-        while True:
-            numbers = _numbered(pool, source, work, names)
-            try:
-                save_document(path, {"numbers": numbers})
-                return numbers
-            except ObjectChangedError:  # another machine numbered tars: what it wrote counts
-                assert objects is not None, "only objects change under a lock"
-                objects.reload(path)
+    with contextlib.suppress(OSError), brief_lock(work / "source" / ".shard_keys"):
+        saved = save_agreed(work / KEYS_FILE, lambda: {"numbers": _numbered(pool, source, work, names)})
+        return saved["numbers"]
     return _numbered(pool, source, work, names)
 
 

@@ -7,14 +7,11 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from curation_assets.core.disk import DiskError, refused_write
 from curation_assets.core.settings import flushes_to_disk, working_copy
+from curation_assets.stores.objects import object_home
 from curation_assets.stores.temporary import TEMPORARY, has_ended, host, temporary_path
-
-if TYPE_CHECKING:
-    from curation_assets.stores.objects import ObjectHome
 
 PRIVATE = 0o600  # readable by its owner alone
 READ_ONLY = 0o444
@@ -53,33 +50,38 @@ def remove_all_stale(folder: Path) -> None:
         remove_stale(path.with_name(path.name.split(".tmp-")[0].removeprefix(".")))
 
 
-def _objects(path: Path) -> "ObjectHome | None":
-    """The bucket whose working copy a path lies in; None for every other path."""
-    if working_copy(path) is None:
-        return None
-    from curation_assets.stores.objects import object_home  # which writes its files with what is here
-
-    return object_home(path)
-
-
 def fetch(path: Path) -> None:
     """Bring a file of the working copy up to date with its object in the bucket; nothing for a home
     on a disk."""
-    objects = _objects(path)
+    objects = object_home(path)
     if objects is not None:
         objects.fetch(path)
 
 
 def fetch_folder(folder: Path) -> None:
     """`fetch` of all files in a folder and its folders."""
-    objects = _objects(folder)
+    objects = object_home(folder)
     if objects is not None:
         objects.fetch_folder(folder)
 
 
+def reload(path: Path) -> None:
+    """Bring the object of a file as another machine put it; nothing for a home on a disk."""
+    objects = object_home(path)
+    if objects is not None:
+        objects.reload(path)
+
+
+def reload_folder(folder: Path) -> None:
+    """`fetch_folder` of the objects as they are now, whatever is here."""
+    objects = object_home(folder)
+    if objects is not None:
+        objects.reload_folder(folder)
+
+
 def remove_path(path: Path) -> None:
     """Delete a file, link or folder, if it exists. It stays away after a power cut, unless it was a temporary."""
-    objects = _objects(path)
+    objects = object_home(path)
     if objects is not None:
         objects.delete(path)
     if path.is_dir() and not path.is_symlink():
@@ -119,7 +121,7 @@ def share(source: Path, target: Path) -> None:
     """A second name of a file that is replaced and never changed, from now on read only; a copy where the disk, or a
     home in a bucket, has no such."""
     try:
-        if _objects(source) is _objects(target) is None:
+        if object_home(source) is object_home(target) is None:
             os.link(source, target)
             target.chmod(READ_ONLY)
             return
@@ -195,7 +197,7 @@ def writing_new(target: Path, *, folder: bool = False) -> Iterator[Path]:
 
 def _move_to_new(draft: Path, target: Path) -> None:
     """`move_into_place` of a file that fails where a file is: of two writers one goes on."""
-    if _objects(target) is not None:  # the put of a new object is conditional
+    if object_home(target) is not None:  # the put of a new object is conditional
         move_into_place(draft, target)
         return
     _flush_all(draft)
@@ -216,7 +218,7 @@ def move_into_place(draft: Path, target: Path) -> None:
 
     In a home in a bucket its objects are put first: that is the commit. Raises ObjectChangedError, ObjectStoreError.
     """
-    objects = _objects(target)
+    objects = object_home(target)
     if objects is not None:
         objects.commit(draft, target)
     _flush_all(draft)
@@ -235,7 +237,7 @@ def finish_swap(target: Path) -> None:
     bucket all of it is here."""
     remove_stale(target)
     waiting = _swapping(target)
-    objects = _objects(target)
+    objects = object_home(target)
     if waiting.is_dir():
         old = temporary_path(target)
         if objects is not None:
@@ -260,7 +262,7 @@ def append_line(path: Path, line: str, *, is_own: bool = False) -> None:
     the process ends, and a power cut may take its last lines. Raises DiskError.
     """
     data = line.encode() + b"\n"
-    objects = _objects(path)
+    objects = object_home(path)
     if objects is not None and not is_own:
         objects.append(path, data)
         return

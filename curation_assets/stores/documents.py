@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from curation_assets.core.json_files import read_json
 from curation_assets.core.seal import sealed_json
-from curation_assets.stores.atomic import remove_path, replacing, writing_new
+from curation_assets.stores.atomic import reload, remove_path, replacing, writing_new
+from curation_assets.stores.objects import ObjectChangedError
 
 if TYPE_CHECKING:
     import polars as pl
@@ -36,6 +37,20 @@ def save_document(path: Path, content: Mapping[str, Any] | list[Any], *, mode: i
     `mode`: permissions, set before the file has any content. Raises DiskError.
     """
     save_text(path, sealed_json(content), mode=mode)
+
+
+def save_agreed(path: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """`save_document` of what `make` gives, and that content. Where another machine was first, `make` is called again,
+    of what is there now. Raises DiskError, ObjectStoreError.
+    """
+    while True:
+        content = make()
+        try:
+            save_document(path, content)
+        except ObjectChangedError:
+            reload(path)
+        else:
+            return content
 
 
 def read_document(path: Path, build: Callable[[Any], T], *, advice: str) -> T | None:

@@ -1,13 +1,15 @@
 """What a bucket keeps of objects that were replaced or removed: earlier versions, parts of uploads that broke off."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from curation_assets.core.errors import install_extra
-from curation_assets.stores.objects import ObjectHome
+from curation_assets.stores.objects import object_home
+from curation_assets.stores.tar_members import index_path
 
 BATCH = 1000  # keys per request to delete, S3's limit
 
@@ -16,18 +18,28 @@ BATCH = 1000  # keys per request to delete, S3's limit
 class Purged:
     """What was removed for good, and what was not, in sentences."""
 
+    url: str  # of the home
     versions: int = 0  # earlier versions and delete markers
     uploads: int = 0
     not_done: list[str] = field(default_factory=list)
 
 
-def purge_versions(objects: ObjectHome, prefixes: Sequence[str]) -> Purged:
-    """Remove every version but the one in force of all objects under prefixes of a home, and unfinished uploads there.
+def purge_versions(folders: Sequence[Path], files: Iterable[Path] = ()) -> Purged | None:
+    """Remove every version but the one in force of all objects in folders of a home, of files of it and of the indexes
+    of those that are tars, and unfinished uploads there. None for a home on a disk.
 
     What the bucket or this program may not remove is stated in `not_done`, never raised: the objects in force are
-    clean already.
+    clean already. Files outside the home are left alone.
     """
-    purged = Purged()
+    objects = object_home(folders[0])
+    if objects is None:
+        return None
+    prefixes = [f"{objects.key_of(folder)}/" for folder in folders]
+    for path in (path for path in files if path.is_relative_to(objects.root)):
+        prefixes.append(objects.key_of(path))
+        if path.suffix == ".tar":
+            prefixes.append(objects.key_of(index_path(objects, path)))
+    purged = Purged(objects.url)
     url = urlsplit(objects.url)
     try:
         import boto3

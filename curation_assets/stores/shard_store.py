@@ -225,6 +225,17 @@ class ShardStore:
             keys = self.partitions(asset) if partitions is None else partitions
             self.objects.fetch_all([self._table_path(asset, None), *(self._table_path(asset, key) for key in keys)])
 
+    def refresh(self, asset: str) -> None:
+        """See what other machines put into a bucket of an asset."""
+        if self.objects is not None:
+            self.objects.refresh(self.asset_path(asset))
+
+    def size_of(self, folder: Path) -> int:
+        """Bytes of all files in a folder of the pool; of a bucket, those that are not here, too."""
+        if self.objects is not None:
+            return self.objects.size_of(folder)
+        return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
     def unfinished_path(self, asset: str, partition: str | None = None) -> Path:
         """Folder for what a long computation of a table saves on its way; removed when the table is written."""
         folder = self.asset_path(asset)

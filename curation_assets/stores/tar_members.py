@@ -12,15 +12,11 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 
 from curation_assets.core.errors import StoreError
-from curation_assets.core.settings import working_copy
 from curation_assets.stores.atomic import remove_path, replacing
 from curation_assets.stores.file_hash import file_sha256, once_per_version
-
-if TYPE_CHECKING:
-    from curation_assets.stores.objects import ObjectHome
+from curation_assets.stores.objects import ObjectHome, object_home
 
 FOLDER = "tar_indexes"
 _SUFFIX = ".json.gz"
@@ -33,7 +29,7 @@ class FarTar:
     """A tar in a bucket that is not on this machine, by its index. What it reads is None where the tar is another by
     now; raises ObjectStoreError."""
 
-    objects: "ObjectHome"
+    objects: ObjectHome
     path: Path
     e_tag: str
     size: int
@@ -82,23 +78,19 @@ def remove_places(tar: Path) -> None:
         remove_path(index_path(objects, tar))
 
 
-def index_path(objects: "ObjectHome", tar: Path) -> Path:
+def index_path(objects: ObjectHome, tar: Path) -> Path:
     """Where the index of a tar lies, whether there is one or not."""
     parts = PurePosixPath(objects.key_of(tar)).parts
     owner = parts[:2] if parts[0] == "work" else ()
     return objects.root.joinpath(*owner, FOLDER, *parts[len(owner) :]).with_name(parts[-1] + _SUFFIX)
 
 
-def _objects(tar: Path) -> "ObjectHome | None":
-    if working_copy(tar) is None:
-        return None
-    from curation_assets.stores.objects import object_home
-
+def _objects(tar: Path) -> ObjectHome | None:
     objects = object_home(tar)
     return objects if objects is not None and objects.is_object(tar) else None
 
 
-def _index(objects: "ObjectHome", tar: Path) -> FarTar | None:
+def _index(objects: ObjectHome, tar: Path) -> FarTar | None:
     """The index of a tar as it is in the bucket now, as far as this machine knows."""
     entry, path = objects.entry(tar), index_path(objects, tar)
     if entry is None:
@@ -112,7 +104,7 @@ def _index(objects: "ObjectHome", tar: Path) -> FarTar | None:
 
 
 @once_per_version(64)
-def _read(path: Path, objects: "ObjectHome", tar: Path) -> FarTar:
+def _read(path: Path, objects: ObjectHome, tar: Path) -> FarTar:
     content = json.loads(gzip.decompress(path.read_bytes()))
     places = {name: (start, length) for name, start, length in content["members"]}
     return FarTar(objects, tar, content["e_tag"], content["size"], content["sha256"], places)

@@ -61,6 +61,17 @@ def find_tars(source: Path) -> list[Path]:
         return sorted(source / entry.name for entry in entries if _is_tar_name(entry.name) and entry.is_file())
 
 
+def tars_here(source: Path) -> list[Path]:
+    """`find_tars`; none of a home in a bucket, from which they are not fetched for a look."""
+    return find_tars(source) if object_home(source) is None else []
+
+
+def has_tar(tar: Path) -> bool:
+    """Whether a tar is there, fetched or not."""
+    objects = object_home(tar)
+    return tar.is_file() if objects is None else objects.has(tar)
+
+
 def no_files(source: Path) -> list[Path]:
     """What is called NAME.tar in a folder and is no file: folders, links to nothing. They are no shards."""
     if not source.is_dir():

@@ -36,7 +36,14 @@ from curation_assets.stores.documents import save_text
 from curation_assets.stores.images import read_member, tar_index
 from curation_assets.stores.lease import PoolHeldError, alone_with_tables, holder_of, pool_lease, writing_tables
 from curation_assets.stores.object_versions import purge_versions
-from curation_assets.stores.objects import BODY_ATTEMPTS, ObjectChangedError, ObjectHome, ObjectStoreError, open_home
+from curation_assets.stores.objects import (
+    BODY_ATTEMPTS,
+    ObjectChangedError,
+    ObjectHome,
+    ObjectStoreError,
+    object_home,
+    open_home,
+)
 from curation_assets.stores.shard_store import CorruptTableError, ShardStore
 from curation_assets.stores.tar_writing import rewrite_tar
 from tests.support.bucket import BUCKET, Bucket, Request, running_bucket
@@ -748,7 +755,9 @@ def test_who_rewrites_tables_waits_for_writers_of_other_machines(bucket: Bucket,
 def test_earlier_versions_and_unfinished_uploads_are_removed(bucket: Bucket, tmp_path: Path) -> None:
     client = bucket.client
     client.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})
-    objects = machine(tmp_path, "one")
+    open_home(home_of(URL))
+    objects = object_home(home_of(URL))
+    assert objects is not None
     for text in ("secret", "clean"):
         put(objects, "work/toy/note.txt", text)
     put(objects, "work/toy/removed.txt", "secret")
@@ -756,7 +765,8 @@ def test_earlier_versions_and_unfinished_uploads_are_removed(bucket: Bucket, tmp
     put(objects, "work/other/note.txt", "first")
     put(objects, "work/other/note.txt", "second")
     client.create_multipart_upload(Bucket=BUCKET, Key="homes/mine/work/toy/tar")
-    purged = purge_versions(objects, ["work/toy/"])
+    purged = purge_versions([objects.root / "work/toy"])
+    assert purged is not None
     assert (purged.versions, purged.uploads, purged.not_done) == (3, 1, [])
     versions = client.list_object_versions(Bucket=BUCKET)
     assert sorted(item["Key"] for item in versions["Versions"]) == [
@@ -767,9 +777,11 @@ def test_earlier_versions_and_unfinished_uploads_are_removed(bucket: Bucket, tmp
 
 
 def test_what_may_not_be_removed_is_stated(bucket: Bucket, tmp_path: Path, monkeypatch) -> None:
-    objects = machine(tmp_path, "one")
     monkeypatch.setitem(sys.modules, "boto3", None)
-    assert "boto3 is not installed" in purge_versions(objects, ["work/toy/"]).not_done[0]
+    purged = purge_versions([home_of(URL) / "work/toy"])
+    assert purged is not None
+    assert "boto3 is not installed" in purged.not_done[0]
+    assert purge_versions([tmp_path / "work/toy"]) is None
 
 
 def test_append_line_reaches_the_bucket(bucket: Bucket) -> None:

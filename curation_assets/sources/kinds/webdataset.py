@@ -25,7 +25,6 @@ from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.file_hash import cached_sha256
 from curation_assets.stores.image_formats import IMAGE_EXTENSIONS
 from curation_assets.stores.images import BLOCK, ImageRejected, TarIndex, compression_of, printable, tar_index
-from curation_assets.stores.objects import object_home
 from curation_assets.stores.parquet import scan_parquet
 from curation_assets.stores.provenance import GIVEN
 from curation_assets.stores.samples import OWN_ID, mark_duplicates, without_denied
@@ -41,6 +40,7 @@ from curation_assets.stores.tar_samples import (
     no_files,
     siblings,
     stem_and_role,
+    tars_here,
     text_of,
 )
 
@@ -164,9 +164,7 @@ _CAPTION_KEYS = ("caption", "text")
 def check_images(source: Path) -> None:
     """Raise ValueError where there are tars and none has a file that is an image by its name; not for damaged ones."""
     endings: Counter[str] = Counter()
-    for tar in find_tars(source):
-        if object_home(tar) is not None:
-            return  # in a bucket: it is not fetched for this
+    for tar in tars_here(source):
         try:
             index = tar_index(tar)
         except OSError:
@@ -210,10 +208,8 @@ def has_own_ids(source: Path) -> bool:
 
 
 def _first_jsons(source: Path) -> Iterator[tuple[Path, list[Mapping[str, Any]]]]:
-    """Tars that can be read, up to the first that is an object in a bucket, with what their first json files hold."""
-    for tar in find_tars(source):
-        if object_home(tar) is not None:
-            return
+    """Tars that are here and can be read, with what their first json files hold."""
+    for tar in tars_here(source):
         try:
             index = tar_index(tar)
         except OSError:
