@@ -27,7 +27,7 @@ from curation_assets.selection.cut import cut_of_frame
 from curation_assets.selection.judging import multiplicity
 from curation_assets.selection.left_out import left_out_words
 from curation_assets.sources.declaration import list_pools
-from curation_assets.stores.denylist import Denylist, Kind
+from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.manifest import Manifest
 from curation_assets.stores.parquet import scan_parquet
 from curation_assets.stores.shard_store import ShardStore
@@ -107,13 +107,8 @@ def kind_of(identifier: str) -> str:
 
 def _denied(home: Path, kind: str, identifier: str) -> str:
     """The denylist's reason for a name that no pool has; '' for nothing."""
-    denylist = Denylist.load(home)
-    if kind == "key":
-        return ""
-    kinds: dict[str, Kind] = {"sample_id": "uid", "sha256": "sha256", "url": "url"}
-    if denylist.has(kinds[kind], identifier) or (kind == "url" and denylist.has_domain_of(identifier)):
-        return "; it is on the denylist (`curate takedown`)"
-    return ""
+    rows = pl.DataFrame({"image_sha256" if kind == "sha256" else kind: [identifier]})
+    return "; it is on the denylist (`curate takedown`)" if Denylist.load(home).denied(rows).any() else ""
 
 
 def _explain_in(

@@ -29,6 +29,7 @@ from curation_assets.sources.all_options import PoolOptions, with_profile_option
 from curation_assets.sources.declaration import Pool, declared_options, load_pool
 from curation_assets.sources.options import SourceOptions
 from curation_assets.sources.shards import discover_shards
+from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.images import ImageRejected, decode_image, printable, read_member, tar_index
 from curation_assets.stores.provenance import PROVENANCE_SCHEMA
 from curation_assets.stores.shard_store import ShardStore
@@ -79,6 +80,11 @@ class PoolContext:
         if self.trains_sba:
             profile = profile.with_generation("semantic_decoder", bridge="pool:sba_bridge")
         return profile
+
+    @property
+    def denylist(self) -> Denylist:
+        """What must not be let in or shown of the pool, as the home lists it now."""
+        return Denylist.load(self.settings.home, self.pool.implied_source)
 
     @property
     def trains_sba(self) -> bool:

@@ -22,7 +22,6 @@ from curation_assets.sources.download.fetch_shard import MAX_MESSAGE
 from curation_assets.sources.download.image_fetch import ImageFetcher
 from curation_assets.sources.download.reasons import reason_of
 from curation_assets.sources.shards import ROBOTS_FOLDER
-from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.documents import remove_document, save_text
 from curation_assets.stores.manifest import utc_now
 
@@ -65,7 +64,6 @@ def can_be_checked(ctx: PoolContext) -> bool:
 def check_opt_outs(ctx: PoolContext, progress: ProgressReporter | None = None) -> OptOutCheck:
     """Look at the next images of a pool and write what is proposed. Asks for `opt_out_checks` images at most."""
     limit = OperationsOptions.of(ctx).opt_out_checks
-    denylist = Denylist.load(ctx.settings.home)
     proposed = {item.sample_id: item for item in proposed_opt_outs(ctx)}
     again = pl.DataFrame(
         [(item.sample_id, item.url) for item in proposed.values()][: (limit + 1) // 2], schema=_ROWS, orient="row"
@@ -82,7 +80,7 @@ def check_opt_outs(ctx: PoolContext, progress: ProgressReporter | None = None) -
         elif proposed.pop(sample_id, None) is not None:
             withdrawn += 1
     waiting = pl.DataFrame([(item.sample_id, item.url) for item in proposed.values()], schema=_ROWS, orient="row")
-    denied = set(waiting.filter(denylist.denied(waiting))["sample_id"])
+    denied = set(waiting.filter(ctx.denylist.denied(waiting))["sample_id"])
     left = [item for item in proposed.values() if item.sample_id not in denied]
     _write(ctx, left)
     if after.height:

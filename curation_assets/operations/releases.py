@@ -228,8 +228,8 @@ def _check_subset(ctx: PoolContext, ledger: Ledger) -> None:
     subset = ledger.policy.name
     if np.array_equal(load_npy(ctx.store.folder_path(SUBSETS) / f"{subset}.npy"), ledger.subset()):
         return
-    denied = Denylist.load(ctx.settings.home)
-    advice = f"`curate takedown apply --pool {ctx.pool.name}` purges them" if denied else "`curate run` the pool again"
+    takedown = f"`curate takedown apply --pool {ctx.pool.name}` purges them"
+    advice = takedown if ctx.denylist else "`curate run` the pool again"
     raise StoreError(f"the ledger of {subset!r} and its subset file list different samples; {advice}")
 
 
@@ -389,14 +389,11 @@ def affected_releases(home: Path, pool: str, sample_ids: Collection[str]) -> lis
 
 def denied_samples(home: Path, releases: Iterable[Release]) -> list[str]:
     """sample_ids in releases that the denylist knows: of releases restored from a copy, for example."""
-    denylist = Denylist.load(home)
-    if not denylist.hashes.get("uid"):
-        return []
-    ids: set[str] = set()
-    for release in releases:
+    denylist, ids = Denylist.load(home), set[str]()
+    for release in releases if denylist else ():
         if release.withdrawn is None:
             for part in release_ledger(release).parts(["sample_id"]):
-                ids.update(sample_id for sample_id in part["sample_id"] if denylist.has("uid", sample_id))
+                ids.update(part.filter(denylist.denied(part.select("sample_id")))["sample_id"])
     return sorted(ids)
 
 

@@ -95,7 +95,7 @@ def begin_takedown(
     place = ["shard", "source_row"]
     samples = takedown.samples.group_by(place).agg(pl.all().drop_nulls().first())
     takedown.samples = samples = samples.select(SAMPLE_SCHEMA.names()).sort(place)
-    if Denylist.load(home):
+    if ctx.denylist:
         drop_previous_versions(ctx, tables)
     if samples.is_empty():
         return None

@@ -20,7 +20,6 @@ from curation_assets.outputs.thumbnails import jpeg_thumbnail
 from curation_assets.selection.rows import ROW_KEY, looked_up
 from curation_assets.stores.catalog import stored_tables
 from curation_assets.stores.denied import denied_rows
-from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.documents import save_frame
 from curation_assets.stores.images import ImageRejected
 from curation_assets.stores.parquet import parquet_footer
@@ -113,7 +112,7 @@ def _value_columns(asset: str) -> dict[str, str]:
 
 def _made_of(ctx: PoolContext, assets: Sequence[str], limit: int) -> str:
     """64 hex digits that change with what the file would hold."""
-    versions: list[Any] = [VERSION, limit, Denylist.load(ctx.settings.home).version]
+    versions: list[Any] = [VERSION, limit, ctx.denylist.version]
     embeddings = [IMAGE_EMBEDDING] if _has_embeddings(ctx) else []
     if not embeddings:
         versions += [vars(identity) for identity in ctx.identities(["sentence_encoder"])]
@@ -132,7 +131,7 @@ def _drawn(ctx: PoolContext, limit: int) -> tuple[pl.DataFrame, int]:
     order = np.argsort([unit_interval_of(one, "explore") for one in rows["sample_id"]], kind="stable")[:limit]
     facts = ("caption", "url", "tar", "member", "width", "height", "image_sha256")
     drawn = rows[order].lazy().join(kept.select(*ROW_KEY, *facts), on=ROW_KEY, how="left").collect()
-    denied = denied_rows(ctx.store, Denylist.load(ctx.settings.home)).select(ROW_KEY)  # on the list, not applied yet
+    denied = denied_rows(ctx.store, ctx.denylist).select(ROW_KEY)  # on the list, not applied yet
     drawn = drawn.join(denied, on=ROW_KEY, how="anti").sort("sample_id", *ROW_KEY)
     return drawn.with_columns(hosts_of(pl.col("url")).alias("domain")), rows.height
 

@@ -1,6 +1,5 @@
 """What leaves a pool for people: exports, which are flagged and never rewritten, and thumbnails of `curate explore`."""
 
-import itertools
 import json
 from collections.abc import Iterator
 from functools import partial
@@ -79,13 +78,13 @@ def flag_denied(home: Path) -> list[str]:
     flagged for all such ids stay as they are. Returns the folders that were flagged.
     """
     denylist, flagged = Denylist.load(home), []
-    for record in recorded_exports(home) if denylist.hashes.get("uid") else ():
+    for record in recorded_exports(home) if denylist else ():
         path = Path(record.folder) / EXPORT_FLAG
         if path.parent.is_dir() and Path(record.subset).is_file():
             before = read_document(path, dict, advice=_ADVICE) or {}
             known = set(before.get("sample_ids", ()))
-            listed = itertools.chain.from_iterable(part["sample_id"] for part in listed_samples(Path(record.subset)))
-            new = {one for one in listed if denylist.has("uid", one)} - known
+            parts = listed_samples(Path(record.subset))
+            new = {one for part in parts for one in part.filter(denylist.denied(part))["sample_id"]} - known
             if new:
                 flag = {"sample_ids": sorted(known | new), "flagged_at": utc_now(), "is_certain": True}
                 save_document(path, {**record.to_dict(), **flag})

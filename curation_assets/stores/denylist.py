@@ -105,12 +105,12 @@ class Denylist:
 
     @classmethod
     def load(cls, home: Path, implied_source: str | None = None) -> "Denylist":
-        """The list of a home folder; empty where there is none. `implied_source`: of the pool whose rows are asked
-        about."""
-        path = _path(home)
-        if not path.is_file():
+        """The list of a home folder, read again only when its file changed; empty where there is none.
+        `implied_source`: of the pool whose rows are asked about."""
+        try:
+            return replace(_loaded(_path(home)), implied_source=implied_source)
+        except FileNotFoundError:
             return cls((), {})
-        return replace(read_json(path, cls._of, advice=_ADVICE), implied_source=implied_source)
 
     @classmethod
     def _of(cls, content: dict[str, Any]) -> "Denylist":
@@ -145,13 +145,6 @@ class Denylist:
     def entry_of(self, kind: Kind, value: str) -> str | None:
         """The hash of the entry by which the list knows a value; None where it does not."""
         return next(iter(self._entries(kind, value)), None)
-
-    def has_domain_of(self, url: str | None) -> bool:
-        """Whether the host of a URL, or a domain above it, is on the list."""
-        return bool(self._domains_of(url))
-
-    def _domains_of(self, url: str | None) -> list[str]:
-        return self._of_host(host_of(url) if self.hashes.get("domain") and url is not None else None)
 
     def _of_host(self, host: str | None) -> list[str]:
         """The hashes by which the list knows a host, or a domain above it."""
@@ -205,17 +198,9 @@ class Denylist:
                     yield kind, rows[name], entries
 
 
-def current_denylist(home: Path) -> Denylist:
-    """`Denylist.load`, read again only when its file changed: for those who ask all the time."""
-    try:
-        return _loaded(_path(home))
-    except FileNotFoundError:
-        return Denylist((), {})
-
-
 @once_per_version(4)
 def _loaded(path: Path) -> Denylist:
-    return Denylist.load(path.parents[1])
+    return read_json(path, Denylist._of, advice=_ADVICE)
 
 
 def _path(home: Path) -> Path:

@@ -886,8 +886,8 @@ def test_the_list_tells_nothing_and_knows_its_own(tmp_path: Path) -> None:
     assert plain not in text, "salted"
     assert listed.has("url", "HTTPS://some.example/a.jpg?x=1")
     assert not listed.has("url", "https://some.example/a.jpg")
-    assert listed.has_domain_of("http://a.b.bad.example:80/x")
-    assert not listed.has_domain_of("http://notbad.example/x")
+    urls = pl.DataFrame({"url": ["http://a.b.bad.example:80/x", "http://notbad.example/x"]})
+    assert listed.denied(urls).to_list() == [True, False]
     assert not Denylist.load(tmp_path / "nowhere")
     for kind, bad in (("uid", "abc"), ("sha256", "a" * 63), ("url", "no url"), ("domain", "a/b")):
         with pytest.raises(ValueError, match="expected"):
@@ -913,7 +913,7 @@ def test_a_url_is_known_however_it_is_written(tmp_path: Path, one: str, other: s
         assert Denylist.load(home).has("url", shown)
     host = urlsplit(other).hostname or ""
     add_to_denylist(tmp_path, [("domain", host)])
-    assert Denylist.load(tmp_path).has_domain_of(one)
+    assert Denylist.load(tmp_path).denied(pl.DataFrame({"url": [one]})).all()
     earlier = _hash("salt", "url", "http://a.example/b c.jpg")
     written = Denylist(("salt",), {"url": {earlier: None}})
     assert written.has("url", "http://a.example/b c.jpg")

@@ -27,7 +27,7 @@ from curation_assets.selection.judging import reason_kind
 from curation_assets.selection.policy import Policy, policy_content
 from curation_assets.selection.rows import ROW_KEY, UID, looked_up, uid_columns
 from curation_assets.stores.denied import denied_rows
-from curation_assets.stores.denylist import TAKEDOWN, Denylist
+from curation_assets.stores.denylist import TAKEDOWN
 from curation_assets.stores.file_hash import file_sha256
 from curation_assets.stores.manifest import Manifest
 from curation_assets.stores.mapped_rows import mapped_rows, slices
@@ -226,7 +226,7 @@ def _located(ctx: PoolContext, name: str, places: Iterable[pl.DataFrame], source
 
 def _denied_ids(ctx: PoolContext) -> pl.DataFrame:
     """sample_ids of all rows of a pool that the home's denylist has."""
-    return denied_rows(ctx.store, Denylist.load(ctx.settings.home)).select("sample_id").unique()
+    return denied_rows(ctx.store, ctx.denylist).select("sample_id").unique()
 
 
 def _with_samples(

@@ -22,7 +22,7 @@ from curation_assets.outputs.exports.subset import Subset, missing_counts
 from curation_assets.outputs.loading.places import located
 from curation_assets.outputs.loading.spans import Members
 from curation_assets.stores.content_hash import frame_sha256
-from curation_assets.stores.denylist import TAKEDOWN, current_denylist
+from curation_assets.stores.denylist import TAKEDOWN, Denylist
 from curation_assets.stores.images import ImageLimits, decode_image, for_training, scored_image
 from curation_assets.stores.objects import object_home, open_home
 
@@ -154,7 +154,7 @@ class SubsetSamples(Dataset[Any]):
         if self._reading.with_image:
             offsets, lengths = (np.array([one[name] for one in records], np.int64) for name in ("offset", "length"))
             data = Members(self._tars, self._file[chosen], offsets, lengths).read(np.arange(len(chosen)))
-        denylist = current_denylist(self._reading.home)
+        denylist = Denylist.load(self._reading.home)
         for entry, row, at in zip(entries.tolist(), rows.tolist(), place.tolist(), strict=True):
             first = self._ends[row - 1] if row else 0
             sample = {**records[at], KEY: f"{records[at]['sample_id']}-{entry - first}"}

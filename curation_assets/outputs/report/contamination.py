@@ -16,7 +16,6 @@ from curation_assets.outputs.report import image_texts
 from curation_assets.outputs.thumbnails import jpeg_uri
 from curation_assets.scoring.benchmark_files import benchmark_paths, image_of_item
 from curation_assets.sources.shards import hash_list_of
-from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.images import ImageRejected, decode_image
 
 MAX_PAIRS = 12
@@ -65,7 +64,7 @@ def contamination_section(ctx: PoolContext) -> dict[str, Any] | None:
 
 def _benchmark_images(ctx: PoolContext) -> Callable[[str, str], str | None]:
     """(benchmark, item) → its thumbnail; None where it must not be shown, is no image, or is not there any more."""
-    denylist, listed = Denylist.load(ctx.settings.home), hash_list_of(ctx.pool)
+    denylist, listed = ctx.denylist, hash_list_of(ctx.pool)
     paths: dict[str, Path] = benchmark_paths(FlowOptions.of(ctx).decontaminate)
 
     def picture(benchmark: str, item: str) -> str | None:

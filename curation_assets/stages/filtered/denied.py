@@ -19,7 +19,7 @@ def denied_rows(ctx: PoolContext) -> str | None:
 
     It is looked for once per shard and list: in a pool of a million rows that takes most of a minute.
     """
-    denylist = Denylist.load(ctx.settings.home)
+    denylist = ctx.denylist
     if not denylist:
         return None
     path = ctx.store.root / FILE

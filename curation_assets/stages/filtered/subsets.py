@@ -26,7 +26,6 @@ from curation_assets.stores.arrays import load_npy
 from curation_assets.stores.columns import halves_of
 from curation_assets.stores.content_hash import config_sha256
 from curation_assets.stores.denied import compared_rows
-from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.subsets import key_lines, write_sorted_subset
 from curation_assets.stores.tar_samples import sample_key
 
@@ -35,7 +34,7 @@ def write_subsets(ctx: PoolContext, folder: Path) -> None:
     """Write the files into the folder. Memory holds a shard, and the ids of one subset."""
     policies, shards = policies_of(ctx), ctx.store.partitions(SAMPLES)
     held = _held_shards(ctx, policies, shards)
-    denylist = Denylist.load(ctx.settings.home)  # a takedown that is not applied yet already counts
+    denylist = ctx.denylist  # a takedown that is not applied yet already counts
     with contextlib.ExitStack() as stack:
         keys, ids = {}, {}
         for policy in policies:

@@ -36,7 +36,7 @@ class RegisteredRows(Holder):
     """Registered rows and raw/samples: they say which samples of the denylist the pool has."""
 
     def find(self, ctx: PoolContext, tables: Tables, takedown: Takedown, *, is_resumed: bool) -> None:
-        denylist = Denylist.load(ctx.settings.home, ctx.pool.implied_source)
+        denylist = ctx.denylist
         rows = affected_samples(ctx, denylist)
         takedown.samples = pl.concat([takedown.samples, rows.select(SAMPLE_SCHEMA.names())])
         stated = rows.select("sample_id", denylist.reasons(rows)).filter(pl.col("reason") != "")
@@ -50,7 +50,7 @@ class Sources(Holder):
     def find(self, ctx: PoolContext, tables: Tables, takedown: Takedown, *, is_resumed: bool) -> None:
         if not (takedown.with_sources and ctx.pool.source_kind.has_own_tars):
             return
-        denylist = Denylist.load(ctx.settings.home, ctx.pool.implied_source)
+        denylist = ctx.denylist
         held = samples_in_sources(ctx, denylist, takedown.sample_ids)
         takedown.add_entries(denylist.entries_of(held))
         tars, noted, unknown = present_tars(ctx), set(takedown.sources), []
