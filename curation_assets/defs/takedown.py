@@ -17,8 +17,9 @@ from curation_assets.flow.holders import to_be_made_again
 from curation_assets.flow.table import TableReport
 from curation_assets.operations.releases import denied_samples, withdraw
 from curation_assets.operations.takedown import begin_takedown, finish_takedown, forget_pending, pending_takedown
-from curation_assets.stores.lease import PoolHeldError, alone_with_tables, pool_lease
+from curation_assets.stores.lease import alone_with_tables, pool_lease
 from curation_assets.stores.releases import list_releases
+from curation_assets.stores.waiting import PoolHeldError
 
 
 def take_down(

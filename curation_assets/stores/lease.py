@@ -12,17 +12,18 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from curation_assets.core.errors import ExpectedError
 from curation_assets.stores.atomic import make_folder, naming_refusals
-from curation_assets.stores.object_lease import LeaseHeldError, object_holder, object_lease
+from curation_assets.stores.object_lease import object_holder, object_lease
 from curation_assets.stores.objects import object_home
 from curation_assets.stores.processes import ProcessName
+from curation_assets.stores.waiting import Notice, Waiting
 
 LEASE = ".lease"  # of a command: run, refit, takedown, retry; shared by runs of shards
 WRITING = ".writing"  # shared by whatever writes tables, alone for what removes or rewrites what others made
@@ -31,41 +32,29 @@ POLL_SECONDS = 0.5
 NAMING_SECONDS = 3.0  # a holder writes its name right after it has the lock
 NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 
-Notice = Callable[[str], None]
-
 _held = threading.local()  # this thread's locks, path → whether shared: a command calls others that take the same one
 
 
-class PoolHeldError(ExpectedError):
-    """Another command holds the pool, and the caller does not wait."""
-
-
-@contextlib.contextmanager
 def pool_lease(
     work: Path, command: str, *, on_notice: Notice, wait: bool = True, shared: bool = False
-) -> Iterator[None]:
+) -> AbstractContextManager[None]:
     """Hold a pool while inside. `work`: its work folder; `command`: what others read of who holds it.
 
     `shared`: together with others that hold it so, as commands that make tables of some shards each.
     Waits until it is free, after a sentence to `on_notice`; where not `wait`, raises PoolHeldError with it.
     A thread that holds it already goes straight on.
     """
-    with _locked(work / LEASE, f"pool {work.name!r}", command, shared=shared, on_notice=on_notice, wait=wait):
-        yield
+    return _locked(work / LEASE, Waiting(f"pool {work.name!r}", on_notice, wait), command, shared=shared)
 
 
-@contextlib.contextmanager
-def writing_tables(work: Path, *, on_notice: Notice) -> Iterator[None]:
+def writing_tables(work: Path, *, on_notice: Notice) -> AbstractContextManager[None]:
     """While inside, nobody removes or rewrites the tables and downloads of a pool under the hands of whoever writes."""
-    with _locked(work / WRITING, f"the tables of pool {work.name!r}", "", shared=True, on_notice=on_notice):
-        yield
+    return _locked(work / WRITING, Waiting(f"the tables of pool {work.name!r}", on_notice), shared=True)
 
 
-@contextlib.contextmanager
-def alone_with_tables(work: Path, command: str, *, on_notice: Notice) -> Iterator[None]:
+def alone_with_tables(work: Path, command: str, *, on_notice: Notice) -> AbstractContextManager[None]:
     """While inside, nobody writes tables of a pool, runs of the UI and the daemon included."""
-    with _locked(work / WRITING, f"the tables of pool {work.name!r}", command, shared=False, on_notice=on_notice):
-        yield
+    return _locked(work / WRITING, Waiting(f"the tables of pool {work.name!r}", on_notice), command)
 
 
 def holder_of(work: Path) -> str | None:
@@ -83,11 +72,9 @@ def holder_of(work: Path) -> str | None:
         os.close(file)
 
 
-@contextlib.contextmanager
-def brief_lock(path: Path) -> Iterator[None]:
+def brief_lock(path: Path) -> AbstractContextManager[None]:
     """For a few system calls that belong together. Waits without a word: nobody computes inside."""
-    with _locked(path, path.name, "", shared=False, on_notice=lambda sentence: None):
-        yield
+    return _locked(path, Waiting(path.name))
 
 
 @contextlib.contextmanager
@@ -97,37 +84,23 @@ def filling_folder(folder: Path, command: str, *, on_notice: Notice) -> Iterator
     The lock's file beside it goes with the command; of a killed one it stays until the next, and holds nobody up.
     """
     path = folder.with_name(f".{folder.name}.lock")
-    advice = "give another folder"
-    with _locked(path, str(folder), command, shared=False, on_notice=on_notice, wait=False, advice=advice):
+    with _locked(path, Waiting(str(folder), on_notice, wait=False, advice="give another folder"), command):
         try:
             yield
         finally:
             path.unlink(missing_ok=True)
 
 
-@contextlib.contextmanager
-def serving(instance: Path, command: str) -> Iterator[None]:
+def serving(instance: Path, command: str) -> AbstractContextManager[None]:
     """While inside, no other command serves the UI and the daemon of Dagster's instance in this folder: two daemons
     would follow each sensor twice. Raises PoolHeldError where one does.
     """
     what, advice = f"the UI and the daemon of {instance}", "open the address that it printed, or end it first"
-    with _locked(
-        instance / SERVING, what, command, shared=False, on_notice=lambda sentence: None, wait=False, advice=advice
-    ):
-        yield
+    return _locked(instance / SERVING, Waiting(what, wait=False, advice=advice), command)
 
 
 @contextlib.contextmanager
-def _locked(
-    path: Path,
-    what: str,
-    command: str,
-    *,
-    shared: bool,
-    on_notice: Notice,
-    wait: bool = True,
-    advice: str = "wait for its end, or leave out --no-wait",
-) -> Iterator[None]:
+def _locked(path: Path, waiting: Waiting, command: str = "", *, shared: bool = False) -> Iterator[None]:
     mine: dict[Path, bool] = _held.__dict__.setdefault("paths", {})
     if path in mine:
         assert shared or not mine[path], f"{path} is held together with others; it cannot be taken alone meanwhile"
@@ -137,7 +110,7 @@ def _locked(
         make_folder(path.parent)
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        _take(file, what, shared=shared, on_notice=on_notice, wait=wait, advice=advice)
+        _take(file, waiting, shared=shared)
         holder = {**asdict(ProcessName.own()), "command": command, "since": f"{datetime.now():%Y-%m-%d %H:%M}"}
         if command:
             with naming_refusals(path):
@@ -147,13 +120,11 @@ def _locked(
         others = (
             contextlib.nullcontext()
             if objects is None or not objects.is_object(path.parent / "file")  # what stays on this machine
-            else object_lease(objects, path, what, command, shared=shared, on_notice=on_notice, wait=wait)
+            else object_lease(objects, path, waiting, command, shared=shared)
         )
         try:
             with others:
                 yield
-        except LeaseHeldError as error:
-            raise PoolHeldError(str(error)) from None
         finally:
             del mine[path]
             if command and _read(file) == holder:  # not the name of another that holds it too
@@ -162,8 +133,8 @@ def _locked(
         os.close(file)
 
 
-def _take(file: int, what: str, *, shared: bool, on_notice: Notice, wait: bool, advice: str) -> None:
-    began, last = time.monotonic(), ""
+def _take(file: int, waiting: Waiting, *, shared: bool) -> None:
+    began = time.monotonic()
     while True:
         try:
             fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
@@ -171,19 +142,18 @@ def _take(file: int, what: str, *, shared: bool, on_notice: Notice, wait: bool, 
             holder = _holder(file)
             if holder is None and time.monotonic() - began >= NAMING_SECONDS:
                 holder = "a run of the UI or the daemon, or a process that gives no name"
-            if holder is not None and not wait:
-                raise PoolHeldError(f"{holder} holds {what}; {advice}") from None
-            if holder is not None and holder != last:
-                on_notice(f"waits for {holder}: it holds {what}")
-                last = holder
+            if holder is not None:
+                waiting.name(holder)
         except OSError as error:
             if error.errno not in NO_LOCKS:
                 raise
-            on_notice(f"warning: this disk has no locks ({error.strerror}); nothing keeps two commands of {what} apart")
+            waiting.on_notice(
+                f"warning: this disk has no locks ({error.strerror}); nothing keeps two commands of {waiting.what} "
+                "apart"
+            )
             return
         else:
-            if last:
-                on_notice(f"goes on: {what} is free")
+            waiting.end()
             return
         time.sleep(min(POLL_SECONDS, 0.05 + (time.monotonic() - began) / 10))
 

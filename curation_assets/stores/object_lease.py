@@ -11,7 +11,7 @@ import json
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -20,46 +20,38 @@ from typing import Any
 from curation_assets.core.errors import ExpectedError
 from curation_assets.stores.objects import ObjectHome
 from curation_assets.stores.processes import ProcessName
+from curation_assets.stores.waiting import Waiting
 
 RENEW_SECONDS = 10.0
 EXPIRY_SECONDS = 60.0
 POLL_SECONDS = 1.0
 
-Notice = Callable[[str], None]
-
-
-class LeaseHeldError(ExpectedError):
-    """Another machine holds it, and the caller does not wait."""
-
 
 @contextlib.contextmanager
-def object_lease(
-    objects: ObjectHome, path: Path, what: str, command: str, *, shared: bool, on_notice: Notice, wait: bool
-) -> Iterator[None]:
-    """Hold the lease of a path, alone or shared, while inside. Raises LeaseHeldError, ObjectStoreError."""
-    key = objects.key_of(path)
-    waiting = _Waiting(objects, what, on_notice, wait)
-    mine = _Held(objects, f"{key}.d/{uuid.uuid4().hex}" if shared else key, command, what, on_notice)
+def object_lease(objects: ObjectHome, path: Path, waiting: Waiting, command: str, *, shared: bool) -> Iterator[None]:
+    """Hold the lease of a path, alone or shared, while inside. Raises PoolHeldError, ObjectStoreError."""
+    key, others = objects.key_of(path), _Others(objects, waiting)
+    mine = _Held(objects, f"{key}.d/{uuid.uuid4().hex}" if shared else key, command, waiting)
     if shared:
         mine.take(None)
-        while (holder := waiting.look(key)) is not None:
+        while (holder := others.look(key)) is not None:
             mine.give_back()
-            waiting.pause(holder)
+            others.pause(holder)
             mine.take(None)
     else:
-        while not mine.take(waiting.expired):
-            holder = waiting.look(key)
+        while not mine.take(others.expired):
+            holder = others.look(key)
             if holder is not None:
-                waiting.pause(holder)
+                others.pause(holder)
     try:
         with mine.renewed():
             if not shared:
                 for other in objects.raw_keys(f"{key}.d"):
-                    while (holder := waiting.look(other)) is not None:
-                        waiting.pause(holder)
-                    if other in waiting.expired:
+                    while (holder := others.look(other)) is not None:
+                        others.pause(holder)
+                    if other in others.expired:
                         objects.raw_delete(other)
-            waiting.end()
+            others.end()
             yield
     finally:
         mine.give_back()
@@ -78,8 +70,8 @@ def object_holder(objects: ObjectHome, path: Path) -> str | None:
 class _Held:
     """The object of a lease that this process holds."""
 
-    def __init__(self, objects: ObjectHome, key: str, command: str, what: str, on_notice: Notice) -> None:
-        self.objects, self.key, self.what, self.on_notice = objects, key, what, on_notice
+    def __init__(self, objects: ObjectHome, key: str, command: str, waiting: Waiting) -> None:
+        self.objects, self.key, self.waiting = objects, key, waiting
         since = f"{datetime.now():%Y-%m-%d %H:%M}"
         self._content = {**asdict(ProcessName.own()), "command": command, "since": since, "id": uuid.uuid4().hex}
         self._e_tag: str | None = None
@@ -112,9 +104,9 @@ class _Held:
             except ExpectedError:
                 continue  # the bucket does not answer: the next time
             if renewed is None:
-                self.on_notice(
-                    f"warning: this process did not renew its lease of {self.what} for {EXPIRY_SECONDS:.0f} s and "
-                    "another one took it; of tables that both make, the first counts"
+                self.waiting.on_notice(
+                    f"warning: this process did not renew its lease of {self.waiting.what} for "
+                    f"{EXPIRY_SECONDS:.0f} s and another one took it; of tables that both make, the first counts"
                 )
                 self._e_tag = None
                 return
@@ -128,14 +120,13 @@ class _Held:
         self._e_tag = None
 
 
-class _Waiting:
+class _Others:
     """What a process that waits knows of the holders: since when their objects have been the same."""
 
-    def __init__(self, objects: ObjectHome, what: str, on_notice: Notice, wait: bool) -> None:
-        self.objects, self.what, self.on_notice, self.wait = objects, what, on_notice, wait
+    def __init__(self, objects: ObjectHome, waiting: Waiting) -> None:
+        self.objects, self.waiting = objects, waiting
         self.expired: dict[str, str] = {}  # key → e_tag of holders that have ended
         self._seen: dict[str, tuple[str, float]] = {}  # key → e_tag, since when (monotonic)
-        self._notified = ""
 
     def look(self, key: str) -> str | None:
         """Who holds an object, in words; None where nobody does, or who did has ended."""
@@ -150,23 +141,20 @@ class _Waiting:
             return _shown(content)
         if self.expired.get(key) != e_tag:
             self.expired[key] = e_tag
-            self.on_notice(f"takes over {self.what} from {_shown(content)}, which no longer renews it")
+            self.waiting.on_notice(f"takes over {self.waiting.what} from {_shown(content)}, which no longer renews it")
+            self.waiting.notified = _shown(content)
         return None
 
     def pause(self, holder: str) -> None:
-        """Say once who is waited for, and wait a moment. Raises LeaseHeldError where the caller does not wait."""
-        if not self.wait:
-            raise LeaseHeldError(f"{holder} holds {self.what}; wait for its end, or leave out --no-wait")
-        if holder != self._notified:
-            self.on_notice(f"waits for {holder}: it holds {self.what}")
-            self._notified = holder
+        """Say who is waited for, and wait a moment. Raises PoolHeldError."""
+        self.waiting.name(holder)
         time.sleep(POLL_SECONDS)
 
     def end(self) -> None:
         """It is free: what others wrote meanwhile is taken in."""
-        if self._notified or self.expired:
+        if self.waiting.notified:
             self.objects.refresh()
-            self.on_notice(f"goes on: {self.what} is free")
+        self.waiting.end()
 
 
 def _process(content: Any) -> ProcessName:

@@ -29,7 +29,7 @@ from curation_assets.defs.dead_runs import (
 from curation_assets.defs.launch import POOL, prepare_instance, run_pool
 from curation_assets.defs.steps import OBSERVER, observer_resource
 from curation_assets.foreign.dagster_runs import WAIT_SECONDS, sleep_while_waiting
-from curation_assets.stores.lease import PoolHeldError
+from curation_assets.stores.waiting import PoolHeldError
 from tests.support.command import curate
 from tests.support.lineage_pools import webdataset_pool
 from tests.support.paths import REPOSITORY

@@ -53,8 +53,8 @@ from curation_assets.sources.declaration import add_pool
 from curation_assets.sources.shards import register_shard
 from curation_assets.stores.denylist import add_to_denylist
 from curation_assets.stores.images import decode_image
-from curation_assets.stores.lease import PoolHeldError
 from curation_assets.stores.samples import SAMPLES_SCHEMA
+from curation_assets.stores.waiting import PoolHeldError
 from tests.support.allow_list import AllowList
 from tests.support.command import curate
 from tests.support.hostile_sources import tar_bytes

@@ -17,13 +17,13 @@ import pytest
 
 from curation_assets.stores.lease import (
     LEASE,
-    PoolHeldError,
     alone_with_tables,
     holder_of,
     pool_lease,
     writing_tables,
 )
 from curation_assets.stores.shard_store import OvertakenError, ShardStore
+from curation_assets.stores.waiting import PoolHeldError
 from tests.support.paths import REPOSITORY
 
 HOLD = """

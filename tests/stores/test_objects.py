@@ -34,7 +34,7 @@ from curation_assets.stores.atomic import (
 )
 from curation_assets.stores.documents import save_text
 from curation_assets.stores.images import read_member, tar_index
-from curation_assets.stores.lease import PoolHeldError, alone_with_tables, holder_of, pool_lease, writing_tables
+from curation_assets.stores.lease import alone_with_tables, holder_of, pool_lease, writing_tables
 from curation_assets.stores.object_versions import purge_versions
 from curation_assets.stores.objects import (
     BODY_ATTEMPTS,
@@ -46,6 +46,7 @@ from curation_assets.stores.objects import (
 )
 from curation_assets.stores.shard_store import CorruptTableError, ShardStore
 from curation_assets.stores.tar_writing import rewrite_tar
+from curation_assets.stores.waiting import PoolHeldError
 from tests.support.bucket import BUCKET, Bucket, Request, running_bucket
 from tests.support.lineage_pools import jpeg, write_tar
 
