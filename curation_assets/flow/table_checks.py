@@ -15,7 +15,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Tables
 from curation_assets.stores.catalog import stored_tables
 from curation_assets.stores.content_hash import frame_sha256
-from curation_assets.stores.damage import NO_FILE, Check, Damage, first_line
+from curation_assets.stores.damage import Check, Damage, changed_files, first_line
 from curation_assets.stores.documents import save_text
 from curation_assets.stores.file_hash import sha256_now
 from curation_assets.stores.manifest import Manifest
@@ -135,8 +135,5 @@ def _version_damages(ctx: PoolContext, tables: Tables, version: Path) -> Iterato
     if not is_sealed(data):
         yield replace(damage, expected=manifest.seal, got=seal_now(path))
         return
-    files = version / "files"
-    for file, expected in manifest.files.items():
-        got = sha256_now(files / file) if (files / file).is_file() else NO_FILE
-        if got != expected:
-            yield replace(damage, path=files / file, kind="folder", expected=expected, got=got)
+    files = {version / "files" / file: expected for file, expected in manifest.files.items()}
+    yield from changed_files(files, replace(damage, kind="folder"))

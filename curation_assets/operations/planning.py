@@ -74,13 +74,12 @@ class Plan:
     training_keys: Mapping[str, Sequence[str]]  # of tables whose partitions are no shards
     outdated_fits: Sequence[str] = ()  # frozen tables that stay as they are although what they read is another
 
-    def partitions(self, table: str, limit: int | None = None) -> list[tuple[str | None, str]]:
+    def partitions(self, table: str) -> list[tuple[str | None, str]]:
         """(key, reason) of a table's stale partitions."""
         codes = self.reasons[table]
-        indices = np.flatnonzero(codes >= 0)[:limit]
         is_pool = len(codes) == 1 and table in set(self.costs.filter(pl.col("grain") == "pool")["table"])
         keys = self.training_keys.get(table, self.shards)
-        return [(None if is_pool else keys[at], REASONS[codes[at]]) for at in indices]
+        return [(None if is_pool else keys[at], REASONS[codes[at]]) for at in np.flatnonzero(codes >= 0).tolist()]
 
 
 def facts_of(

@@ -409,9 +409,7 @@ def _names_any(release: Release, sample_ids: set[str]) -> bool:
         ) from error
 
 
-def withdraw(
-    home: Path, pool: str, sample_ids: Collection[str], *, reason: str = TAKEDOWN, certificate: str = ""
-) -> list[Release]:
+def withdraw(home: Path, pool: str, sample_ids: Collection[str], *, certificate: str = "") -> list[Release]:
     """Withdraw every release that names one of the samples; the next one, NAME.1 (then .2, …), has all others.
 
     Of a withdrawn release release.json alone stays, and no summary: domains that only a sample had stand in it. A call
@@ -429,7 +427,7 @@ def withdraw(
                 files={},
                 withdrawn=Withdrawal(
                     at=utc_now(),
-                    reason=reason,
+                    reason=TAKEDOWN,
                     certificate=certificate,
                     rows=rows.height,
                     kept=rows.filter(pl.col("verdict") == "kept").height,

@@ -13,10 +13,9 @@ from curation_assets.flow.table import Tables
 from curation_assets.outputs.explore import FOLDER as EXPLORE_FOLDER
 from curation_assets.outputs.registry import ExportRecord, recorded_exports
 from curation_assets.stores.atomic import remove_path
-from curation_assets.stores.damage import NO_FILE, Check, Damage, json_damages
+from curation_assets.stores.damage import Check, Damage, changed_files, json_damages
 from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.documents import read_document, save_document
-from curation_assets.stores.file_hash import sha256_now
 from curation_assets.stores.manifest import utc_now
 from curation_assets.stores.shard_store import MANIFEST_FILE
 from curation_assets.stores.subsets import listed_samples
@@ -96,12 +95,9 @@ def _export_damages(record: ExportRecord) -> Iterator[Damage]:
     folder = Path(record.folder)
     yield from json_damages(folder / EXPORT_FLAG, "export", _ADVICE)
     path, advice = folder / MANIFEST_FILE, "curate export it again into another folder"
-    got = sha256_now(path) if path.is_file() else NO_FILE
-    if got != record.manifest_sha256:
-        yield Damage(path, "export", record.manifest_sha256, got, advice)
+    damage = Damage(path, "export", "", "", advice)
+    if damaged := list(changed_files({path: record.manifest_sha256}, damage)):
+        yield from damaged
         return
-    for file in json.loads(path.read_text(encoding="utf-8"))["files"]:
-        name, expected = folder / file["path"], file["sha256"]
-        got = sha256_now(name) if name.is_file() else NO_FILE
-        if got != expected:
-            yield Damage(name, "export", expected, got, advice)
+    listed = json.loads(path.read_text(encoding="utf-8"))["files"]
+    yield from changed_files({folder / file["path"]: file["sha256"] for file in listed}, damage)

@@ -1,14 +1,13 @@
 """A file that is not what was written, and how a reader of recorded hashes names it."""
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from curation_assets.core.errors import first_line
 from curation_assets.core.json_files import DamagedFileError, read_json, read_json_lines
-
-NO_FILE = "no file"
+from curation_assets.stores.file_hash import sha256_now
 
 
 @dataclass(frozen=True)
@@ -45,3 +44,11 @@ def json_damages(path: Path, kind: str, advice: str, repair: Callable[[], None] 
     except DamagedFileError as error:
         got = first_line(error.__cause__ or error)
         yield Damage(path, kind, "a file that holds its own sha256", got, advice, (), repair)
+
+
+def changed_files(files: Mapping[Path, str], damage: Damage) -> Iterator[Damage]:
+    """`damage` of each file whose sha256, read now, is not the recorded one. `files`: path → that sha256."""
+    for path, expected in files.items():
+        got = sha256_now(path) if path.is_file() else "no file"
+        if got != expected:
+            yield replace(damage, path=path, expected=expected, got=got)

@@ -41,7 +41,6 @@ def read_sound_rows(
     *,
     rows: int | None = None,
     text: TextFormat | None = None,
-    suffix: str | None = None,
 ) -> pl.DataFrame:
     """Rows of a table, empty cells as null, with a column ROW_REASON: why a row or cell cannot be read, null where it
     can.
@@ -50,14 +49,14 @@ def read_sound_rows(
     line; a cell in another encoding is null, as is one of .jsonl that holds no text where others of its column
     do. Of .csv and .tsv every column is text; of .jsonl a column is what all cells of the file are: texts, lists
     of texts, numbers, else JSON; a text among lists is a list of one.
-    `columns`: these only, null where no line of a .jsonl file has one; `rows`: so many from the top. `suffix`: read it
-    as if it ended so. Raises ValueError for another kind of file, a header that cannot be read, a column that is not
-    there, and of a file read to its end where most rows have another encoding or none is an object.
+    `columns`: these only, null where no line of a .jsonl file has one; `rows`: so many from the top. Raises ValueError
+    for another kind of file, a header that cannot be read, a column that is not there, and of a file read to its end
+    where most rows have another encoding or none is an object.
     """
-    if (suffix or table_suffix(path)) == ".parquet":
+    if table_suffix(path) == ".parquet":
         return _parquet_part(path, columns, scan_parquet(path).slice(0, rows))
     parts, count = [], 0
-    for part in sound_parts(path, columns, text=text, suffix=suffix):
+    for part in sound_parts(path, columns, text=text):
         parts.append(part)
         count += part.height
         if rows is not None and count >= rows:
@@ -74,6 +73,7 @@ def sound_parts(
     optional: Collection[str] = (),
 ) -> Iterator[pl.DataFrame]:
     """`read_sound_rows` part by part, a part without rows first. Cells of `optional` columns are null without a reason.
+    `suffix`: read it as if it ended so.
 
     Raises as it; that most rows have another encoding, or none is an object, after the last part.
     """

@@ -18,7 +18,7 @@ from curation_assets.sources.kinds.webdataset import source_files, takedown_mark
 from curation_assets.sources.shards import DOWNLOADS_FOLDER
 from curation_assets.sources.split import SPLIT_FILE, remove_splits
 from curation_assets.stages.raw.takedown_sources import registered_config_hash
-from curation_assets.stores.damage import NO_FILE, Check, Damage, first_line
+from curation_assets.stores.damage import Check, Damage, changed_files, first_line
 from curation_assets.stores.documents import save_document
 from curation_assets.stores.file_hash import sha256_now
 from curation_assets.stores.shard_store import CorruptTableError
@@ -100,16 +100,14 @@ def _table_source_damages(ctx: PoolContext, cache: Path) -> Iterator[Damage]:
     yield from _cache_damage(cache)
     restore = ctx.pool.source_kind.restore(ctx.pool, ctx.settings)
     source = ctx.pool.source_path(ctx.settings)
-    for name, (_, _, expected, *_) in _remembered_files(cache).items():
-        path = source / Path(name).name if source.is_dir() else source
-        got = sha256_now(path) if path.is_file() else NO_FILE
-        if got == expected:
-            continue
+    remembered = {Path(name): expected for name, (_, _, expected, *_) in _remembered_files(cache).items()}
+    files = {source / path.name if source.is_dir() else source: expected for path, expected in remembered.items()}
+    for damage in changed_files(files, Damage(source, "source", "", "", SOURCE_ADVICE)):
         if restore is None:
-            yield Damage(path, "source", expected, got, SOURCE_ADVICE)
+            yield damage
         else:
             advice = "curate verify --repair plants it again"
-            yield Damage(path, "source", expected, got, advice, (), partial(restore, path))
+            yield replace(damage, advice=advice, repair=partial(restore, damage.path))
 
 
 def _split_damages(split: Path) -> Iterator[Damage]:
@@ -124,10 +122,7 @@ def _split_damages(split: Path) -> Iterator[Damage]:
     if content is None:
         yield damage
         return
-    for name, expected in content["files"].items():
-        got = sha256_now(split / name) if (split / name).is_file() else NO_FILE
-        if got != expected:
-            yield replace(damage, path=split / name, expected=expected, got=got)
+    yield from changed_files({split / name: expected for name, expected in content["files"].items()}, damage)
 
 
 def download_checks(ctx: PoolContext) -> Iterator[Check]:
@@ -153,11 +148,7 @@ def _download_damages(ctx: PoolContext, folder: Path) -> Iterator[Damage]:
     except (OSError, ValueError, TypeError, KeyError) as error:
         yield replace(damage, got=first_line(error))
         return
-    damaged = []
-    for name, expected in files.items():
-        got = sha256_now(folder / name) if (folder / name).is_file() else NO_FILE
-        if got != expected:
-            damaged.append(replace(damage, path=folder / name, expected=expected, got=got))
+    damaged = list(changed_files({folder / name: expected for name, expected in files.items()}, damage))
     if is_sealed(data):
         yield from damaged
     elif damaged or "request_sha256" not in receipt:
