@@ -4,7 +4,6 @@ import hashlib
 import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -101,15 +100,13 @@ def images_digest(located: pl.DataFrame) -> str:
     return frame_sha256(located.select("source_row", "image_sha256"))
 
 
-def images_of_files(folder: Path, column: str | None) -> ReadImages:
-    """Images that lie in files of a folder: as these files, or (`image_row`) in the column of a Parquet file."""
-    return partial(_images_of_files, folder, column)
-
-
-def _images_of_files(
+def images_of_files(
     folder: Path, column: str | None, located: pl.DataFrame, max_bytes: int
 ) -> Iterator[tuple[dict[str, Any], bytes]]:
-    """In order; rows of one Parquet file are read as one scan."""
+    """Images that lie in files of a folder: as these files, or (`image_row`) in the column of a Parquet file.
+
+    In order; rows of one Parquet file are read as one scan.
+    """
     for (file, is_inside), part in located.with_columns(is_inside=pl.col("image_row").is_not_null()).group_by(
         "image_file", "is_inside", maintain_order=True
     ):

@@ -16,12 +16,12 @@ from curation_assets.sources.options import SourceOptions, given_columns
 from curation_assets.sources.pool_facts import ColumnNames, PoolFacts
 from curation_assets.sources.split import Reading, Split, split_once
 from curation_assets.sources.table_files import names_of_tables, split_notes
-from curation_assets.sources.text_columns import COLUMN_OPTIONS, SIZES, columns_of, unused_ids
+from curation_assets.sources.text_columns import COLUMN_OPTIONS, SIZES, carried_columns, columns_of, unused_ids
 from curation_assets.stores.content_hash import config_sha256
 from curation_assets.stores.damaged_tables import schema_of
 from curation_assets.stores.denylist import Denylist
 from curation_assets.stores.file_hash import cached_sha256
-from curation_assets.stores.text_format import dialect_of, table_suffix
+from curation_assets.stores.text_format import TextFormat, dialect_of, table_suffix
 
 
 class SplitSource(Source):
@@ -47,10 +47,15 @@ class SplitSource(Source):
             "files": [hashes[str(path)] for path in reading.files],
             "shard_size": pool.shard_size,
             "pool": pool.name,
-            **({"denylist": denylist.version} if denylist else {}),
             **reading.facts,
         }
-        version = config_sha256(content)[:16]
+        further = {
+            "denylist": denylist.version,
+            "text": [] if pool.text_format == TextFormat() else pool.text_format.config(),
+            "numbers": self.numbers(pool),
+            "carried": carried_columns(pool.columns),
+        }
+        version = config_sha256(content | {name: fact for name, fact in further.items() if fact})[:16]
         return split_once(home, version, folder_of(source), reading, pool.name, pool.shard_size, denylist)
 
     def shards(self, pool: PoolFacts, settings: Settings) -> list[str]:

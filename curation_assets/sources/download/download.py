@@ -1,15 +1,15 @@
 """Downloads of one shard by img2dataset, guarded: vetted URLs in, a verified tar and one row per input row out."""
 
-import contextlib
 import hashlib
 import re
 import shutil
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import polars as pl
 
@@ -231,21 +231,20 @@ def download_shard(
             if requested.height and local is not None:
                 local.write(requested, draft, number, on_rows)
             elif requested.height:
-                with _shared_fetch(settings, allow_hosts, robots_folder, note) as fetch:
-                    denied = fetch_shard(
-                        requested,
-                        draft / name,
-                        fetch,
-                        on_rows,
-                        is_stopped or threading.Event(),
-                        threads=settings.threads,
-                        image_size_px=settings.image_size_px,
-                        encode_quality=settings.encode_quality,
-                        limits=settings.limits,
-                        before=final / name if is_complete else None,
-                        again=again,
-                        is_denied=partial(_is_denied, denylist) if denylist and denylist.hashes.get("sha256") else None,
-                    )
+                denied = fetch_shard(
+                    requested,
+                    draft / name,
+                    _shared_fetch(settings, allow_hosts, robots_folder, note),
+                    on_rows,
+                    is_stopped or threading.Event(),
+                    threads=settings.threads,
+                    image_size_px=settings.image_size_px,
+                    encode_quality=settings.encode_quality,
+                    limits=settings.limits,
+                    before=final / name if is_complete else None,
+                    again=again,
+                    is_denied=partial(_is_denied, denylist) if denylist and denylist.hashes.get("sha256") else None,
+                )
                 refused |= dict.fromkeys(denied, TAKEDOWN)
             save_json(draft / "refused.json", refused)
             write_receipt(draft, request_hash)
@@ -397,7 +396,6 @@ class _Shared:
     def __init__(self, fetcher: ImageFetcher, threads: int) -> None:
         self._fetcher = fetcher
         self._turns = threading.Semaphore(threads)
-        self.users = 0
 
     def fetch(self, url: str, found: Found) -> bytes:
         """As `ImageFetcher.fetch`, when fewer than `threads` others do."""
@@ -405,31 +403,23 @@ class _Shared:
             return self._fetcher.fetch(url, found)
 
 
-_shared: dict[str, _Shared] = {}
+_shared: WeakValueDictionary[str, _Shared] = WeakValueDictionary()  # by their settings, while a download holds them
 _SHARED_LOCK = threading.Lock()
 
 
-@contextlib.contextmanager
 def _shared_fetch(
     settings: DownloadSettings,
     allow_hosts: tuple[str, ...],
     robots_folder: Path | None,
     note: Callable[[str], None] | None,
-) -> Iterator[Callable[[str, Found], bytes]]:
+) -> Callable[[str, Found], bytes]:
     name = repr((settings, allow_hosts, robots_folder))
     with _SHARED_LOCK:
-        if name not in _shared:
+        shared = _shared.get(name)
+        if shared is None:
             fetcher = image_fetcher(settings, allow_hosts, robots_folder, note)
-            _shared[name] = _Shared(fetcher, settings.threads)
-        shared = _shared[name]
-        shared.users += 1
-    try:
-        yield shared.fetch
-    finally:
-        with _SHARED_LOCK:
-            shared.users -= 1
-            if not shared.users:
-                del _shared[name]
+            shared = _shared[name] = _Shared(fetcher, settings.threads)
+    return shared.fetch
 
 
 def image_fetcher(

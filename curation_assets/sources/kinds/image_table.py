@@ -91,16 +91,8 @@ class ImageTable(TableSource):
         tables = [] if image is None else tables_in(source)
         if image is not None and not tables:
             raise FileNotFoundError(f"source {source} has no table ({', '.join(SUFFIXES)}) any more; put it back")
-        facts: dict[str, Any] = {
-            "names": [path.relative_to(folder).as_posix() for path in tables] or _beside(source),
-            "columns": [image, columns],
-        }
-        if numbers:
-            facts["numbers"] = numbers
-        if carried:
-            facts["carried"] = carried
-        if text != TextFormat():
-            facts["text"] = text.config()
+        names = [path.relative_to(folder).as_posix() for path in tables] or _beside(source)
+        facts = {"names": names, "columns": [image, columns]}
         if image is None:
             return Reading([], facts, lambda: [_rows_beside(source)])
         named, counts = list[str](), dict[str, int]()
@@ -117,7 +109,8 @@ class ImageTable(TableSource):
     def serving(
         self, pool: PoolFacts, requested: pl.DataFrame, settings: Settings
     ) -> AbstractContextManager[Mapping[str, Any]]:
-        images = images_of_files(folder_of(self.path(pool, settings)), pool.columns.get("image"))
+        folder = folder_of(self.path(pool, settings))
+        images = partial(images_of_files, folder, pool.columns.get("image"))
         return nullcontext({"local": LocalImages.of(pool, requested, images)})
 
     def describe_rows(self, pool: PoolFacts, split: Split) -> Iterator[Note]:

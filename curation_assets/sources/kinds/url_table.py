@@ -82,12 +82,6 @@ def reading_of_columns(pool: PoolFacts, source: Path, numbers: Mapping[str, str]
     carried, files = carried_columns(pool.columns), table_files(source)
     folders = [partition_values(path) for path in files]
     facts: dict[str, Any] = {"columns": [*columns.values(), *own_id.values()]}
-    if text != TextFormat():
-        facts["text"] = text.config()
-    if numbers:
-        facts["numbers"] = dict(numbers)
-    if carried:
-        facts["carried"] = carried
     if any(folders):
         facts["folders"] = folders
     return Reading(files, facts, partial(_rows, files, columns | own_id | carried, text, numbers))
