@@ -246,10 +246,15 @@ def working_copy(path: Path) -> tuple[str, Path] | None:
     return unquote(name.replace(_ESCAPE, "%")), root / name
 
 
-def home_name(home: Path) -> str:
-    """What people call a home: its URL where it is the working copy of one, else its path."""
-    found = working_copy(home)
-    return str(home) if found is None else found[0]
+def is_in_bucket(path: Path) -> bool:
+    """Whether a path is, or lies in, the working copy of a home in a bucket."""
+    return working_copy(path) is not None
+
+
+def home_name(path: Path) -> str:
+    """What people call a home, or a file of one: its URL where that is in a bucket, else its path."""
+    found = working_copy(path)
+    return str(path) if found is None else "/".join([found[0], *path.relative_to(found[1]).parts])
 
 
 def own_dagster_home() -> Path | None:

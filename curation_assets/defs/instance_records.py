@@ -13,7 +13,7 @@ from typing import Any
 import dagster as dg
 import sqlalchemy as sa
 
-from curation_assets.core.settings import Settings, home_name, working_copy
+from curation_assets.core.settings import Settings, home_name, is_in_bucket
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.holder import Holder, Left, Takedown
 from curation_assets.flow.table import Tables
@@ -38,7 +38,7 @@ class InstanceRecords(Holder):
             self._leave(f"output of the containers, pods or jobs that {type(instance.run_launcher).__name__} started")
         if settings.ray is not None:
             self._leave("output of tasks on the nodes of the Ray cluster (its logs, /tmp/ray)")
-        if working_copy(settings.home) is not None and not self._servers:
+        if is_in_bucket(settings.home) and not self._servers:
             self._leave(f"Dagster's records on other machines that ran this pool of {home_name(settings.home)}")
         if any(engine.dialect.name == "postgresql" for engine, _ in self._servers):
             self._leave("the write-ahead log and the backups of the Postgres server")

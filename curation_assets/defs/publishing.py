@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from curation_assets.core.errors import ExpectedError
 from curation_assets.core.progress import ProgressReporter
-from curation_assets.core.settings import Settings, working_copy
+from curation_assets.core.settings import Settings, is_in_bucket
 from curation_assets.defs.launch import phase_of, run_pool
 from curation_assets.defs.takedown import finish_interrupted
 from curation_assets.flow.context import PoolContext
@@ -65,7 +65,7 @@ def run_and_publish(
         finally:  # of a failed run, too
             if settings.openlineage_url is not None:
                 on_notice(_send_events(settings, pool_name, settings.openlineage_url, began, tables))
-    if not is_shared or working_copy(settings.home) is None:  # over a bucket it fetches every table of the home
+    if not is_shared or not is_in_bucket(settings.home):  # over a bucket it fetches every table of the home
         rebuild_catalog(settings.home)
     return reports
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from curation_assets.core.allocator import keep_freed_memory
 from curation_assets.core.errors import ExpectedError, install_extra
-from curation_assets.core.settings import Settings, home_name, home_of, working_copy
+from curation_assets.core.settings import Settings, home_name, home_of, is_in_bucket
 from curation_assets.core.version import __version__
 from curation_assets.stores.objects import open_home
 
@@ -102,7 +102,7 @@ def _call(version: str, home: str, root: Path, function: Callable[..., Any], arg
             f"node {socket.gethostname()} has curation_assets {__version__}, the run {version}; install the same on all"
         )
     here = home_of(home)  # of a bucket the working copy of this node
-    if working_copy(here) is None and not here.is_dir():
+    if not is_in_bucket(here) and not here.is_dir():
         raise RayUnavailableError(
             f"node {socket.gethostname()} has no folder {home}; every node needs the home under the same path"
         )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from curation_assets.core.disk import DiskError, refused_write
-from curation_assets.core.settings import flushes_to_disk, working_copy
+from curation_assets.core.settings import flushes_to_disk, is_in_bucket
 from curation_assets.stores.objects import object_home
 from curation_assets.stores.temporary import TEMPORARY, has_ended, host, temporary_path
 
@@ -97,7 +97,7 @@ def remove_path(path: Path) -> None:
 
 def flush(path: Path) -> None:
     """Have the disk hold a file's bytes, or a folder's names, after a power cut, too (fsync; docs/decisions/0084)."""
-    if not flushes_to_disk() or working_copy(path) is not None:  # of a bucket: a cache
+    if not flushes_to_disk() or is_in_bucket(path):  # of a bucket: a cache
         return
     file = os.open(path, os.O_RDONLY)
     try:

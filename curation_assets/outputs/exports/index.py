@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from curation_assets.core.settings import home_name
 from curation_assets.outputs.exports.formats import export_format
 from curation_assets.outputs.exports.manifest import Export, exporting
 from curation_assets.outputs.exports.subset import Subset
 from curation_assets.outputs.loading.places import located
 from curation_assets.stores.documents import save_json, save_text
 from curation_assets.stores.mapped_rows import slices
-from curation_assets.stores.objects import object_home
 from curation_assets.stores.parquet import write_as_frame
 
 INDEX = "index.parquet"
@@ -69,7 +69,7 @@ def _indexed(export: Export) -> pl.DataFrame:
     """Rows as the index has them, with their multiplicity; those without a place are lost."""
     rows, lost = located(export.subset)
     export.lose(lost)
-    paths = {tar: _address(export.subset.ctx.store.root / tar) for tar in rows["tar"].unique()}
+    paths = {tar: home_name((export.subset.ctx.store.root / tar).resolve()) for tar in rows["tar"].unique()}
     return rows.select(
         "sample_id",
         "multiplicity",
@@ -86,11 +86,6 @@ def _entries(rows: pl.DataFrame) -> pl.DataFrame:
     numbers = np.repeat(np.arange(rows.height), rows["multiplicity"].to_numpy())
     entries = rows[numbers].with_columns(copy=pl.int_range(pl.len()).over("sample_id"))
     return entries.select(pl.format("{}-{}", "sample_id", "copy").alias("key"), pl.exclude("multiplicity", "copy"))
-
-
-def _address(tar: Path) -> str:
-    objects = object_home(tar)
-    return str(tar.resolve()) if objects is None else f"{objects.url}/{objects.key_of(tar)}"
 
 
 def _write_energon(folder: Path, rows: pl.DataFrame) -> None:

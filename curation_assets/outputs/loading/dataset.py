@@ -17,6 +17,7 @@ import torch.distributed
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from curation_assets.core.errors import StoreError
+from curation_assets.core.settings import is_in_bucket
 from curation_assets.numeric.block_order import BlockOrder
 from curation_assets.outputs.exports.subset import Subset, missing_counts
 from curation_assets.outputs.loading.places import located
@@ -24,7 +25,7 @@ from curation_assets.outputs.loading.spans import Members
 from curation_assets.stores.content_hash import frame_sha256
 from curation_assets.stores.denylist import TAKEDOWN, Denylist
 from curation_assets.stores.images import ImageLimits, decode_image, for_training, scored_image
-from curation_assets.stores.objects import object_home, open_home
+from curation_assets.stores.objects import open_home
 
 IMAGE, PIXELS, KEY = "image", "pixels", "key"
 SHUFFLE_WINDOW = 1024  # entries; of photographs as trainings store them 20 to 100 MB
@@ -140,7 +141,7 @@ class SubsetSamples(Dataset[Any]):
 
     def read(self, entries: np.ndarray) -> Iterator[Sample | MissingSampleError]:
         """Samples of entries in this order, before `given`, or why one cannot be given."""
-        if object_home(self._reading.home) is not None:
+        if is_in_bucket(self._reading.home):
             if os.getpid() != self._process:  # a fork has the client's threads no more, and would wait for them
                 raise ValueError(
                     "a home in a bucket is not read by workers that are forked: give the DataLoader "

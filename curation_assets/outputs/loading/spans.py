@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from curation_assets.core.settings import working_copy
+from curation_assets.core.settings import is_in_bucket
 from curation_assets.stores.objects import THREADS
 from curation_assets.stores.tar_members import far_tar
 
@@ -33,7 +33,7 @@ class Members:
         Raises ObjectStoreError where a bucket does not answer.
         """
         spans = list(self._spans(np.unique(chosen)))
-        if working_copy(self.tars[0]) is not None:
+        if is_in_bucket(self.tars[0]):
             with ThreadPoolExecutor(THREADS) as threads:  # a bucket answers late, and many at a time
                 return dict(one for read in threads.map(self._read_span, spans) for one in read)
         if hasattr(os, "posix_fadvise"):  # not on macOS
