@@ -20,7 +20,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import is_up_to_date, materialise_table
 from curation_assets.flow.graph import tables_of
 from curation_assets.operations.verify import verify_pool
-from curation_assets.sources.declaration import load_pool, save_pool
+from curation_assets.sources.declaration import add_pool, load_pool, save_pool
 from curation_assets.sources.shards import source_fingerprint
 from curation_assets.stores.damage import Damage
 from curation_assets.stores.shard_store import CorruptTableError
@@ -54,6 +54,23 @@ def test_what_was_written_is_not_damaged_and_nothing_is_changed_by_looking(ctx: 
     before = {path: path.stat().st_mtime_ns for path in ctx.settings.home.rglob("*") if path.is_file()}
     assert damages_of(ctx) == []
     assert before == {path: path.stat().st_mtime_ns for path in ctx.settings.home.rglob("*") if path.is_file()}
+
+
+def test_tables_in_folders_of_keys_and_values_are_found_in_a_copied_home_too(tmp_path: Path) -> None:
+    for language in ("de", "en"):
+        folder = tmp_path / "home" / "captions" / f"lang={language}"
+        folder.mkdir(parents=True)
+        (folder / "part.csv").write_text(f"caption\na dog, in {language}\n")
+    settings = load_settings(tmp_path / "home", "embedded")
+    add_pool(settings, "texts", tmp_path / "home" / "captions", columns={"url": None})
+    PoolContext.open(settings, "texts").shards()
+    shutil.copytree(tmp_path / "home", tmp_path / "copied")
+    for home in (tmp_path / "home", tmp_path / "copied"):
+        ctx = PoolContext.open(load_settings(home, "embedded"), "texts")
+        assert damages_of(ctx) == []
+        table = home / "captions" / "lang=en" / "part.csv"
+        table.write_text("caption\na cat\n")
+        assert [(damage.path, damage.kind) for damage in damages_of(ctx)] == [(table, "source")]
 
 
 def test_a_writer_stopped_between_table_and_copy_is_no_damage(ctx: PoolContext) -> None:

@@ -17,6 +17,7 @@ from curation_assets.sources.download.download import RECEIPT_FILE, remove_downl
 from curation_assets.sources.kinds.webdataset import source_files, takedown_marker
 from curation_assets.sources.shards import DOWNLOADS_FOLDER
 from curation_assets.sources.split import SPLIT_FILE, remove_splits
+from curation_assets.sources.table_files import partition_values
 from curation_assets.stages.raw.takedown_sources import registered_config_hash
 from curation_assets.stores.damage import Check, Damage, changed_files, first_line
 from curation_assets.stores.documents import save_document
@@ -100,14 +101,22 @@ def _table_source_damages(ctx: PoolContext, cache: Path) -> Iterator[Damage]:
     yield from _cache_damage(cache)
     restore = ctx.pool.source_kind.restore(ctx.pool, ctx.settings)
     source = ctx.pool.source_path(ctx.settings)
-    remembered = {Path(name): expected for name, (_, _, expected, *_) in _remembered_files(cache).items()}
-    files = {source / path.name if source.is_dir() else source: expected for path, expected in remembered.items()}
+    remembered = _remembered_files(cache).items()
+    files = {_place_now(source, Path(name)): expected for name, (_, _, expected, *_) in remembered}
     for damage in changed_files(files, Damage(source, "source", "", "", SOURCE_ADVICE)):
         if restore is None:
             yield damage
         else:
             advice = "curate verify --repair plants it again"
             yield replace(damage, advice=advice, repair=partial(restore, damage.path))
+
+
+def _place_now(source: Path, recorded: Path) -> Path:
+    """Where a file of a source lies that may have been copied with its home since; folders KEY=VALUE are part of it."""
+    if not source.is_dir():
+        return source
+    folders = 0 if recorded.parent == source else len(partition_values(recorded))
+    return source.joinpath(*recorded.parts[-1 - folders :])
 
 
 def _split_damages(split: Path) -> Iterator[Damage]:
