@@ -15,7 +15,6 @@ from typing import Any
 
 import polars as pl
 
-from curation_assets.audit.versions import MODEL_SCHEMA
 from curation_assets.core.table_names import stage_of
 from curation_assets.stores.manifest import Manifest
 from curation_assets.stores.shard_store import ShardStore
@@ -28,7 +27,7 @@ NODES_SCHEMA = pl.Schema(
         "content_sha256": pl.String(),  # the data version
         "code_version": pl.String(),
         "config_hash": pl.String(),
-        "models": pl.List(MODEL_SCHEMA),
+        "models": pl.List(pl.Struct(dict.fromkeys(("address", "revision", "weights_sha256"), pl.String))),
         "run_id": pl.String(),  # Dagster's, of the run that computed it
         "row_count": pl.Int64(),
         "seconds": pl.Float64(),

@@ -5,8 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from curation_assets.audit.versions import VersionBook
-from curation_assets.core.table_names import DOWNLOADS, REGISTERED_SHARDS, reference_of
+from curation_assets.core.table_names import DOWNLOADS, REGISTERED_SHARDS
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Folder, Table, Tables
 from curation_assets.stores.content_hash import config_sha256, with_file_hashes
@@ -145,14 +144,17 @@ def _upstream_code(ctx: PoolContext, table: Table) -> str:
 
     Rows that come, change or go are no part of it, so the registered rows (whose settings are their source) are not.
     """
-    book = VersionBook(ctx.store)
-    upstream: dict[str, list[str]] = {}
-    for asset in book.upstream_of(reference_of(name) for name in table.inputs):
-        if asset != REGISTERED_SHARDS:
-            made = [
-                [way.code_version, way.config_hash, [dict(model) for model in way.models]] for way in book.ways(asset)
-            ]
-            upstream[asset] = sorted({json.dumps(one, sort_keys=True) for one in made})
+    waiting, upstream = list(table.inputs), dict[str, set[str]]()
+    while waiting:
+        asset = waiting.pop()
+        if asset in upstream:
+            continue
+        upstream[asset] = set()
+        for key in ctx.store.partitions(asset) or [None]:
+            if (manifest := ctx.store.manifest(asset, key)) is not None:
+                made_by = [manifest.code_version, manifest.config_hash, [dict(model) for model in manifest.models]]
+                upstream[asset].add(json.dumps(made_by, sort_keys=True))
+                waiting += {read.asset for read in manifest.inputs}
     return upstream_code_digest(upstream)
 
 
