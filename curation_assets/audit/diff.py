@@ -145,18 +145,15 @@ class Comparison:
     @functools.cached_property
     def verdicts(self) -> Difference:
         """Overlap, transitions and nearest dropped samples. Raises LedgerError for ledgers of different rows."""
+        sides = (self.left, self.right)
         counts, judged = np.zeros((3, 3), dtype=np.int64), np.zeros(2, dtype=np.int64)
-        candidates = [_no_candidates(), _no_candidates()]
-        for sides in self._parts(("shard", "decided_by", "value", "verdict", "reason")):
-            left, right = ([one["verdict"] == state for state in STATES] for one in sides)
+        near: list[pl.DataFrame | None] = [None, None]
+        for group, both in self._parts(("decided_by", "value", "verdict", "reason")):
+            left, right = ([one["verdict"] == state for state in STATES] for one in both)
             counts += [[int((mine & other).sum()) for other in right] for mine in left]
-            judged += [int(one["decided_by"].is_not_null().sum()) for one in sides]
-            for at, side in enumerate((self.left, self.right)):
-                candidates[at] = _with_candidates(side.policy, candidates[at], sides[at], self.nearest)
-        near = [
-            self._nearest_of(self.left, self.right, candidates[0]),
-            self._nearest_of(self.right, self.left, candidates[1]),
-        ]
+            judged += [int(one["decided_by"].is_not_null().sum()) for one in both]
+            for at, side in enumerate(sides):
+                near[at] = self._nearest(side, group, near[at], both[at], both[1 - at])
         kept = counts[0].sum(), counts[:, 0].sum(), counts[0, 0]
         return Difference(
             self.left.policy,
@@ -164,7 +161,7 @@ class Comparison:
             Overlap(int(counts.sum()), *map(int, kept)),
             int(judged.max()),
             _transitions(counts),
-            pl.concat([self._with_texts(side, rows) for side, rows in zip((self.left, self.right), near, strict=True)]),
+            pl.concat(self._with_texts(side, rows) for side, rows in zip(sides, near, strict=True) if rows is not None),
         )
 
     def whole(self, on_progress: Progress | None = None) -> WholeDifference:
@@ -177,21 +174,20 @@ class Comparison:
             leave_one_out=pl.concat(leave_one_out(self.pool, side.policy, self._kept(side)) for side in different),
         )
 
-    def _parts(self, columns: Sequence[str]) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
+    def _parts(self, columns: Sequence[str]) -> Iterator[tuple[list[str], tuple[pl.DataFrame, pl.DataFrame]]]:
         """Verdicts of both, of some shards after the others."""
         for group in self.pool.groups():
             both = self._made_from(self.left, group), self._made_from(self.right, group)
             if None not in (*both[0], *both[1]) and both[0] == both[1]:
-                yield self.left.read(group, columns), self.right.read(group, columns)
+                yield group, (self.left.read(group, columns), self.right.read(group, columns))
                 continue
-            read = (*IDENTITY, *(name for name in columns if name not in IDENTITY))
-            left, right = self.left.read(group, read), self.right.read(group, read)
+            left, right = (side.read(group, (*IDENTITY, *columns)) for side in (self.left, self.right))
             if not left.select(IDENTITY).equals(right.select(IDENTITY)):
                 raise LedgerError(
                     f"{self.left.policy.name} and {self.right.policy.name} record different rows; run the pool again "
                     "so that both are of one pool"
                 )
-            yield left.select(columns), right.select(columns)
+            yield group, (left.select(columns), right.select(columns))
 
     def _made_from(self, side: Side, shards: Sequence[str]) -> list[str | None]:
         """Content of raw/samples that the verdicts of each shard were made from; None for verdicts judged now."""
@@ -202,21 +198,27 @@ class Comparison:
         ]
         return [content.get(SAMPLES) for content in contents]
 
-    def _nearest_of(self, side: Side, other: Side, candidates: pl.DataFrame) -> pl.DataFrame:
-        """The dropped samples of a side that are nearest to its last cut, read of the shards that hold `candidates`."""
-        shards, found = set(candidates["shard"]), None
-        for group in self.pool.groups():
-            chosen = [shard for shard in group if shard in shards]
-            if chosen or found is None:
-                mine, verdicts = side.read(chosen or group[:1], _COLUMNS), other.read(chosen or group[:1], ("verdict",))
-                found = _nearest(side.policy, found, mine, verdicts, self.nearest)
-        assert found is not None, "a pool has shards"
-        return found
+    def _nearest(
+        self, side: Side, group: Sequence[str], known: pl.DataFrame | None, mine: pl.DataFrame, other: pl.DataFrame
+    ) -> pl.DataFrame:
+        """The rows that a side's last cut dropped by the smallest margin, of those known and of some shards, whose
+        further columns are read where they hold one that is as near."""
+        is_lower_better = lower_is_better(side.policy.rank_by)
+        is_near = was_dropped_by(side.policy.rank_by)
+        if known is not None and known.height == self.nearest:
+            worst = known["value"][-1]
+            is_near &= pl.col("value") <= worst if is_lower_better else pl.col("value") >= worst
+        chosen = mine.select(is_near.fill_null(False)).to_series()
+        if known is not None and not chosen.any():
+            return known
+        rows = side.read(group, _COLUMNS).with_columns(other["verdict"].alias("other_verdict")).filter(chosen)
+        both = rows if known is None else pl.concat([known, rows])
+        return both.sort("value", "sample_id", descending=[not is_lower_better, False]).head(self.nearest)
 
     def _marks(self) -> Iterator[pl.DataFrame]:
         """Part after part, who kept each row."""
-        for rows, sides in zip(self.pool.parts(), self._parts(("verdict",)), strict=True):
-            kept = [(one["verdict"] == "kept").to_numpy() for one in sides]
+        for rows, (_, both) in zip(self.pool.parts(), self._parts(("verdict",)), strict=True):
+            kept = [(one["verdict"] == "kept").to_numpy() for one in both]
             yield marks_of((rows["status"] == "kept").to_numpy(), *kept)
 
     def _kept(self, side: Side) -> Callable[[], Iterator[pl.Series]]:
@@ -335,36 +337,6 @@ def recorded_side(store: ShardStore, ledger: Ledger) -> Side:
         return store.scan(table, list(shards)).select(columns).collect()
 
     return Side(ledger.policy, read, RECORDED)
-
-
-def _no_candidates() -> pl.DataFrame:
-    return pl.DataFrame(schema={"shard": pl.String, "value": pl.Float64, "rows": pl.UInt32})
-
-
-def _with_candidates(policy: Policy, known: pl.DataFrame, rows: pl.DataFrame, count: int) -> pl.DataFrame:
-    """Shards and values of rows that may be among the `count` nearest dropped ones, of those known and of a part."""
-    is_lower_better, value = lower_is_better(policy.rank_by), pl.col("value")
-    may_be = (pl.col("verdict") == "dropped") & value.is_not_null()
-    if known["rows"].sum() >= count:
-        worst = known["value"][-1]
-        may_be &= value <= worst if is_lower_better else value >= worst
-    near = rows.filter(may_be)
-    near = near.filter(was_dropped_by(policy.rank_by)).group_by(pl.col("shard").cast(pl.String), value).len("rows")
-    both = pl.concat([known, near]).sort("value", descending=not is_lower_better)
-    before = both["rows"].cum_sum() - both["rows"]
-    if both.height and before[-1] >= count:
-        worst = both["value"][int((before < count).sum()) - 1]  # those that share it may come before it by their id
-        both = both.filter(value <= worst if is_lower_better else value >= worst)
-    return both
-
-
-def _nearest(
-    policy: Policy, known: pl.DataFrame | None, mine: pl.DataFrame, other: pl.DataFrame, count: int
-) -> pl.DataFrame:
-    """The `count` rows that the policy's last cut dropped by the smallest margin, of those known and of a part."""
-    rows = mine.with_columns(other["verdict"].alias("other_verdict")).filter(was_dropped_by(policy.rank_by))
-    both = rows if known is None else pl.concat([known, rows])
-    return both.sort("value", "sample_id", descending=[not lower_is_better(policy.rank_by), False]).head(count)
 
 
 def _transitions(counts: np.ndarray) -> pl.DataFrame:

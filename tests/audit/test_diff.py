@@ -18,9 +18,6 @@ from curation_assets.audit.diff import (
     FROZEN,
     RECORDED,
     Overlap,
-    _nearest,
-    _no_candidates,
-    _with_candidates,
     compare,
     iou_at,
     policy_comparison,
@@ -41,7 +38,7 @@ from curation_assets.numeric.identity import pack_uids
 from curation_assets.numeric.selection import best, random_ranking, share_count
 from curation_assets.selection.judging import judge_pool
 from curation_assets.selection.leave_one_out import leave_one_out, recipe_weights
-from curation_assets.selection.policy import Policy, Prefilter, load_policy, policy_content, shipped_policies
+from curation_assets.selection.policy import Policy, Prefilter, load_policy, policy_content
 from curation_assets.selection.rows import Pool
 from curation_assets.stores.shard_store import ShardStore
 from curation_assets.stores.subsets import write_sorted_subset
@@ -454,30 +451,18 @@ def test_what_ifs_may_change_signal_and_prefilters(tmp_path: Path) -> None:
     assert json.loads(run.stdout)["kept"]["right"] == is_kept(rows, saved).sum()
 
 
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 5), st.integers(0, 9), st.sampled_from(["kept", "cut", "prefiltered"])), max_size=60
-    ),
-    st.integers(1, 8),
-)
-def test_the_nearest_are_those_of_all_rows_though_few_shards_are_read_whole(
-    rows: list[tuple[int, int, str]], count: int
+@pytest.mark.parametrize("count", [1, 3, 1000])
+@pytest.mark.parametrize("name", ["icc", "icc_after_clip", "sieve_clip"])
+def test_the_nearest_of_some_shards_after_the_others_are_those_of_all_rows(
+    ctx: PoolContext, name: str, count: int
 ) -> None:
-    policy = shipped_policies()["clip"]
-    reasons = {"kept": None, "cut": "below_cut:signals.clip_score", "prefiltered": "prefilter:signals.clip_score"}
-    frame = pl.DataFrame(
-        {
-            "sample_id": [f"{number * 7 % 61:032x}" for number in range(len(rows))],
-            "shard": [f"s{shard}" for shard, _, _ in sorted(rows, key=lambda row: row[0])],
-            "value": [value / 7 for _, value, _ in rows],
-            "verdict": ["kept" if how == "kept" else "dropped" for _, _, how in rows],
-            "reason": [reasons[how] for _, _, how in rows],
-        },
-        schema_overrides=dict.fromkeys(("sample_id", "shard", "verdict", "reason"), pl.String) | {"value": pl.Float64},
-    )
-    candidates = _no_candidates()
-    for part in frame.partition_by("shard", maintain_order=True):
-        candidates = _with_candidates(policy, candidates, part, count)
-    chosen = frame.filter(pl.col("shard").is_in(candidates["shard"].implode()))
-    everything = _nearest(policy, None, frame, frame, count)
-    assert _nearest(policy, None, chosen, chosen, count).equals(everything)
+    ledger, other = recorded_ledger(ctx.store, name), recorded_ledger(ctx.store, "random")
+    with little_memory(1):
+        found = recorded_difference(ledger, other, ctx.store, nearest=count).nearest.filter(policy=name)
+    verdicts = ctx.store.scan("filtered/random").select("shard", "source_row", other_verdict="verdict")
+    rows = ctx.store.scan(f"filtered/{name}").filter(reason=f"below_cut:{ledger.policy.rank_by}")
+    expected = rows.join(verdicts, on=["shard", "source_row"]).collect()
+    expected = expected.sort("value", "sample_id", descending=[True, False]).head(count)
+    compared = ["sample_id", "value", "margin", "other_verdict"]
+    assert expected.height
+    assert found.select(compared).equals(expected.select(compared))
