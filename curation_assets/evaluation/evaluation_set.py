@@ -142,7 +142,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         grain="pool",
         inputs=(SAMPLES, *scenes) if chosen.kind != "scenes" else scenes,
         version="1",
-        compute=lambda ctx, shard: _evaluation_set(ctx, chosen),
+        compute=lambda ctx: _evaluation_set(ctx, chosen),
         config=lambda ctx, shard: _config(ctx, chosen),
         description=f"One row per image that trained models are measured on, with its captions: {chosen.description}.",
     )
@@ -151,7 +151,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         grain="pool",
         inputs=(SAMPLES, EVALUATION_SET),
         version="1",
-        compute=lambda ctx, shard: _held_out(ctx, chosen),
+        compute=lambda ctx: _held_out(ctx, chosen),
         config=lambda ctx, shard: _config(ctx, chosen),
         description=(
             "One row per row of the pool that no model is trained on: held out for the evaluation set, or showing one "

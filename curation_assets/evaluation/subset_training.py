@@ -85,7 +85,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
             version="2",
             description=f"One row per training set, size, seed and metric: {trainer.measures}, one budget for all. "
             "Higher is better.",
-            compute=lambda ctx, shard, trainer=trainer: metrics_of(ctx, trainer),  # type: ignore[misc]
+            compute=lambda ctx, trainer=trainer: metrics_of(ctx, trainer),  # type: ignore[misc]
             needs=Needs(roles=_measuring_roles(ctx, trainer) if has_set else ()),
             config=lambda ctx, shard, trainer=trainer: _metrics_config(ctx, trainer),  # type: ignore[misc]
         )
@@ -94,7 +94,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         grain="pool",
         inputs=tuple(trained),
         version="1",
-        compute=lambda ctx, shard: comparison_of(ctx),
+        compute=comparison_of,
         description=(
             "One row per trainer, training set, size and metric: mean and 95 % interval over seeds, difference from "
             "`random` of the same size, rank, and a sentence on what the figures show."
@@ -117,7 +117,7 @@ def _runs_table(ctx: PoolContext, trainer: Trainer, keys: tuple[str, ...]) -> Ta
         description=f"What each trained model gave on the evaluation set, a {trainer.name} model per training set, "
         f"size and "
         "seed: " + ("a caption per image." if trainer.gives == "captions" else "one row per metric."),
-        compute=lambda ctx, key: train(ctx, trainer, str(key)),
+        compute=lambda ctx, key: train(ctx, trainer, key),
         needs=Needs(roles=ROLES if trainer.reads == "features" else (), core=True),
         config=lambda ctx, key: {"budget": budget_of(ctx, trainer)} | captions_config(ctx, key),
         trainings=Trainings(keys, reads),

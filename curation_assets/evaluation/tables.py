@@ -179,7 +179,7 @@ def _separating_tables(ctx: PoolContext) -> dict[str, tuple[str, str]]:
     return columns
 
 
-def _method_quality(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+def _method_quality(ctx: PoolContext) -> pl.DataFrame:
     from curation_assets.numeric.metrics.concreteness import concreteness_report
     from curation_assets.numeric.separation import roc_auc
 
@@ -213,7 +213,7 @@ def _method_quality(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     return pl.DataFrame(rows)
 
 
-def _separation(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+def _separation(ctx: PoolContext) -> pl.DataFrame:
     from curation_assets.numeric.metrics.separation import verdict_of
     from curation_assets.numeric.separation import auc_interval, roc_auc
 
@@ -239,7 +239,7 @@ def _separation(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     return pl.DataFrame(rows, schema_overrides={**numbers, "verdict": pl.String})
 
 
-def _text_in_images(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+def _text_in_images(ctx: PoolContext) -> pl.DataFrame:
     """Rows for the whole pool ('all') and for every policy's subset. A sample counts once."""
     subsets = {"all": pl.lit(True)} | {policy.name: pl.col(KEPT_BY + policy.name) for policy in policies_of(ctx)}
     counts = dict.fromkeys(subsets, np.zeros(3, dtype=np.int64))  # with a value, with text, dropped

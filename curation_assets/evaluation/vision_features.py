@@ -32,7 +32,7 @@ def feature_tables() -> Iterator[Table]:
         inputs=(SAMPLES,),
         version="1",
         description=f"One row per sample that raw kept: {text}",
-        compute=lambda ctx, shard: _of_shard(ctx, str(shard)),
+        compute=_of_shard,
         needs=Needs(roles=ROLES, core=True),
         shown=Shown(kinds=("torch", "polars")),
     )
@@ -42,7 +42,7 @@ def feature_tables() -> Iterator[Table]:
         inputs=(EVALUATION_SET,),
         version="1",
         description=f"One row per image of the evaluation set: {text}",
-        compute=lambda ctx, shard: _of_evaluation_set(ctx),
+        compute=_of_evaluation_set,
         needs=Needs(roles=ROLES, core=True),
         shown=Shown(kinds=("torch", "polars")),
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 from curation_assets.core.table_names import DOWNLOADS, REGISTERED_SHARDS
 from curation_assets.flow.context import PoolContext
-from curation_assets.flow.table import Folder, Table, Tables
+from curation_assets.flow.table import Folder, Table, Tables, key_of
 from curation_assets.stores.content_hash import config_sha256, with_file_hashes
 from curation_assets.stores.manifest import model_records
 from curation_assets.stores.shard_store import Materialised, OvertakenError
@@ -33,7 +33,7 @@ def materialise_table(ctx: PoolContext, table: Table, shard: str | None = None, 
                 return ctx.store.materialise_folder(table.name, write, run_id=ctx.run_id, **made_from)
             return ctx.store.materialise(
                 table.name,
-                partial(table.compute, ctx, shard),
+                partial(table.compute, ctx, *key_of(shard)),
                 partition=shard,
                 run_id=ctx.run_id,
                 facts=facts,
@@ -150,7 +150,8 @@ def _upstream_code(ctx: PoolContext, table: Table) -> str:
         if asset in upstream:
             continue
         upstream[asset] = set()
-        for key in ctx.store.partitions(asset) or [None]:
+        keys: list[str | None] = [*ctx.store.partitions(asset)]
+        for key in keys or [None]:
             if (manifest := ctx.store.manifest(asset, key)) is not None:
                 made_by = [manifest.code_version, manifest.config_hash, [dict(model) for model in manifest.models]]
                 upstream[asset].add(json.dumps(made_by, sort_keys=True))

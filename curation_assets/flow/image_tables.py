@@ -41,8 +41,7 @@ def _with_others(ctx: PoolContext, table: Table, shard: str, tables: Tables) -> 
     cpu: defaultdict[str, float] = defaultdict(float)
     wall: defaultdict[str, float] = defaultdict(float)
 
-    def compute_all(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
-        assert shard is not None, table.name
+    def compute_all(ctx: PoolContext, shard: str) -> pl.DataFrame:
         others = [
             other
             for other in tables.values()
@@ -82,7 +81,7 @@ def _write_other(
     spent: tuple[float, float],
     tables: Tables,
 ) -> None:
-    def computed(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+    def computed(ctx: PoolContext, shard: str) -> pl.DataFrame:
         note_lent_cpu(spent[0])
         note_lent_wall(spent[1])
         if isinstance(frame, Exception):

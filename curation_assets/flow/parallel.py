@@ -230,9 +230,8 @@ def _ahead(table: Table, together: Together, group: Sequence[str | None], tables
     """How a group of shards is computed: the first stale one computes all stale ones, at its cost."""
     ahead: dict[str, pl.DataFrame] | None = None
 
-    def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+    def compute(ctx: PoolContext, shard: str) -> pl.DataFrame:
         nonlocal ahead
-        assert shard is not None, table.name
         if ahead is None:
             try:
                 stale = [key for key in group if key and not is_up_to_date(ctx, table, key, tables=tables)]

@@ -16,7 +16,7 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.freshness import warnings_of
 from curation_assets.flow.graph import tables_of, with_upstream
 from curation_assets.flow.parallel import materialise_partitions
-from curation_assets.flow.table import Table, TableReport, Tables
+from curation_assets.flow.table import Table, TableReport, Tables, key_of
 from curation_assets.stores.shard_store import WHOLE, Materialised, named
 
 ROWS_CONSERVED, ENOUGH_SUCCEEDED, NO_WARNINGS = "rows_conserved", "enough_succeeded", "no_warnings"
@@ -226,7 +226,8 @@ def _check_results(ctx: PoolContext, result: TableResult) -> Iterator[CheckResul
             evidence = ctx.store.read(table.name).drop(table.shown.warning_column)
         else:
             sentences_of = {
-                of_shard.shard: tuple(own[check.name].violations(ctx, of_shard.shard)) for of_shard in result.shards
+                of_shard.shard: tuple(own[check.name].violations(ctx, *key_of(of_shard.shard)))
+                for of_shard in result.shards
             }
         wrong = {key or WHOLE: "; ".join(sentences) for key, sentences in sentences_of.items() if sentences}
         yield CheckResult(check, wrong, evidence)

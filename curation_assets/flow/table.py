@@ -29,19 +29,19 @@ class TableReport:
     computed: int
 
 
-#: (context, partition key or None) → the rows of one partition: how every table but a folder is computed.
-Compute = Callable[[PoolContext, str | None], pl.DataFrame]
-ComputeOnDisk = Callable[[PoolContext, str | None], pl.LazyFrame]  # of a whole pool: rows that lie on disk
+#: How every table but a folder is computed: (context) → the rows of the whole pool, (context, key) → of one partition.
+Compute = Callable[..., pl.DataFrame]
+ComputeOnDisk = Callable[[PoolContext], pl.LazyFrame]  # of a whole pool: rows that lie on disk
 
 
 @dataclass(frozen=True)
 class Together:
     """A `Compute` that makes several shards at once, too, where that is less work; the rows are the same."""
 
-    one: Compute
+    one: Callable[[PoolContext, str], pl.DataFrame]
     many: Callable[[PoolContext, Sequence[str]], dict[str, pl.DataFrame]]
 
-    def __call__(self, ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+    def __call__(self, ctx: PoolContext, shard: str) -> pl.DataFrame:
         """The rows of one shard."""
         return self.one(ctx, shard)
 
@@ -53,9 +53,8 @@ class OfImages:
     #: (context, shard, loader of its images) → the table's rows, batch by batch in the order of raw/samples.
     steps: Callable[[PoolContext, str, LoadImage], Steps[pl.DataFrame]]
 
-    def __call__(self, ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+    def __call__(self, ctx: PoolContext, shard: str) -> pl.DataFrame:
         """The rows of one shard, of images that it decodes itself."""
-        assert shard is not None, "images are read shard by shard"
         return result_of(self.steps(ctx, shard, ctx.image_loader()))
 
 
@@ -90,7 +89,8 @@ class TableCheck:
 
     name: str
     description: str
-    violations: Callable[[PoolContext, str | None], list[str]]  # one sentence each; empty when all is well
+    #: (context) of a whole-pool table, (context, key) of a partition → one sentence each; none when all is well.
+    violations: Callable[..., list[str]]
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ class Table:
         """Compute one partition. Raises TypeError for a folder."""
         if isinstance(self.compute, Folder):
             raise TypeError(f"table {self.name!r} is a folder of files and has no rows")
-        return self.compute(ctx, shard).lazy().collect()
+        return self.compute(ctx, *key_of(shard)).lazy().collect()
 
     def partitions(self, shards: Sequence[str]) -> Sequence[str | None]:
         """Keys of this table's partitions, of a pool with these shards; None alone for a whole-pool table."""
@@ -195,6 +195,11 @@ class Table:
     def stage(self) -> str:
         """First half of the name."""
         return stage_of(self.name)
+
+
+def key_of(partition: str | None) -> tuple[str, ...]:
+    """What a table's functions take after the context: nothing for a whole pool, else the partition's key."""
+    return () if partition is None else (partition,)
 
 
 Tables = Mapping[str, Table]  # of a pool, by name, inputs first

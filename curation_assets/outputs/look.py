@@ -192,7 +192,7 @@ def _tables(ctx: Sampled) -> dict[str, Table]:
     rows, numbers = ctx.rows, {key: part.height for key, part in ctx.rows.items()}
     drawn = replace(
         tables[REGISTERED_SHARDS],
-        compute=lambda ctx, shard: rows[str(shard)],
+        compute=lambda ctx, shard: rows[shard],
         config=lambda ctx, shard: {"drawn": numbers[str(shard)]},
     )
     return {**tables, REGISTERED_SHARDS: drawn}

@@ -30,7 +30,7 @@ def _table(name: str, *inputs: str, grain: str = "pool", **facts: object) -> Tab
         inputs=inputs,
         version="1",
         description="",
-        compute=lambda ctx, shard: pl.DataFrame({"x": [1]}),
+        compute=lambda ctx: pl.DataFrame({"x": [1]}),
         **facts,  # type: ignore[arg-type]
     )
 
@@ -149,7 +149,7 @@ def test_unchanged_table_is_reused_and_a_new_version_is_not(ctx: PoolContext) ->
     calls = []
 
     def declared(version: str) -> Table:
-        def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+        def compute(ctx: PoolContext) -> pl.DataFrame:
             calls.append(version)
             return pl.DataFrame({"x": [1.0]})
 
@@ -173,7 +173,7 @@ def test_a_writer_of_fewer_shards_does_not_replace_the_table_of_a_later_one(ctx:
             assert not materialise_table(ctx, counts, tables=tables).is_reused
         return found
 
-    def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+    def compute(ctx: PoolContext) -> pl.DataFrame:
         return pl.DataFrame({"shards": [count(ctx)]})
 
     def compute_folder(ctx: PoolContext, folder: Path) -> None:

@@ -97,7 +97,7 @@ def test_a_stored_shard_that_was_damaged_since_is_named_and_harms_no_neighbour(c
         (signal(lambda ctx, shard: values([1.0])), "signals/t, shards", 3),
         (Table("filtered/t", "shard", (), "1", "", compute=lambda ctx, shard: values([1.0])), "filtered/t, shards", 3),
         (signal(lambda ctx, shard: values([1.0]), needs=Needs(at_once=2)), "signals/t, shards", 3),
-        (Table("fused/t", "pool", (), "1", "", compute=lambda ctx, shard: values([1.0])), "fused/t", 1),
+        (Table("fused/t", "pool", (), "1", "", compute=lambda ctx: values([1.0])), "fused/t", 1),
         (
             Table(
                 "downstream/t",
@@ -119,7 +119,7 @@ def test_every_table_is_announced_before_it_is_computed_and_counted_to_its_end(
 ) -> None:
     recorder = Recorder()
 
-    def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+    def compute(ctx: PoolContext, *key: str) -> pl.DataFrame:
         recorder.events.append("computed")
         return values([1.0])
 
@@ -259,10 +259,10 @@ def test_a_part_of_a_source_without_a_usable_row_holds_up_no_verdict(
 
 
 def test_what_a_table_warns_of_stops_nothing(ctx: PoolContext) -> None:
-    def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+    def compute(ctx: PoolContext) -> pl.DataFrame:
         return pl.DataFrame({"n": [1, 2], "warning": [None, "few rows"]})
 
-    own = TableCheck("odd", "n is odd", lambda ctx, shard: ["2 is even"])
+    own = TableCheck("odd", "n is odd", lambda ctx: ["2 is even"])
     table = Table(
         "standardised/t",
         "pool",
@@ -290,7 +290,7 @@ def test_a_table_with_all_it_rests_on_stops_at_the_first_problem(
     computed: list[str] = []
 
     def declared(name: str, *inputs: str, frame: pl.DataFrame) -> Table:
-        def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+        def compute(ctx: PoolContext) -> pl.DataFrame:
             computed.append(name)
             return frame
 

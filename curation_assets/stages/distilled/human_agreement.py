@@ -157,7 +157,7 @@ def _saw_ratings(ctx: PoolContext) -> pl.Expr:
     return saw.alias("saw_ratings")
 
 
-def _agreement(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+def _agreement(ctx: PoolContext) -> pl.DataFrame:
     rated = _rated(ctx)
     if (words := DistilledOptions.of(ctx).word_benchmark) is not None:
         rated[WORDS] = _words(Path(words))
@@ -168,7 +168,7 @@ def _agreement(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     return pl.DataFrame(rows, infer_schema_length=None).with_columns(_saw_ratings(ctx))
 
 
-def _rated_scores(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+def _rated_scores(ctx: PoolContext) -> pl.DataFrame:
     parts = []
     for benchmark, table in _rated(ctx).items():
         scored = _with_model_scores(ctx, table)

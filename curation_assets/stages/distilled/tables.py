@@ -149,7 +149,7 @@ def _matrix(ctx: PoolContext, frame: pl.DataFrame) -> np.ndarray:
     return frame.select(columns).to_numpy()
 
 
-def _fusion_weights(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+def _fusion_weights(ctx: PoolContext) -> pl.DataFrame:
     if ctx.ratings is None:
         return pl.DataFrame([shipped_weights(teacher_names(ctx), ctx.profile).to_dict()])
     labelled = ctx.store.read(labelled_table(ctx))
@@ -186,7 +186,7 @@ def has_shipped_weights(ctx: PoolContext) -> bool:
     return True
 
 
-def _targets(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+def _targets(ctx: PoolContext, shard: str) -> pl.DataFrame:
     scores = ctx.store.read(_scores_table(ctx), shard)
     target = pl.Series("value", fuse(_matrix(ctx, scores), read_weights(ctx))).fill_nan(None)
     return scores.select("sample_id", "caption").with_columns(
@@ -194,12 +194,12 @@ def _targets(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     )
 
 
-def _student_scores(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+def _student_scores(ctx: PoolContext, shard: str) -> pl.DataFrame:
     sample = ctx.store.read(TEACHER_SCORES, shard).select("sample_id", "caption")
     return sample.with_columns(score_with_students(ctx, sample["caption"]))
 
 
-def _labelled_student_scores(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+def _labelled_student_scores(ctx: PoolContext) -> pl.DataFrame:
     labels = read_labels(ctx).select("caption", "rating")
     return labels.with_columns(score_with_students(ctx, labels["caption"]))
 

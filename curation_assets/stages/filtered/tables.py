@@ -84,7 +84,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
                 TableCheck(
                     "cuts_fitted_on_these_rows",
                     "Every frozen cut was fitted on the rows and values that the pool has now.",
-                    lambda ctx, shard: frozen_notes(ctx),
+                    frozen_notes,
                 ),
             ),
         ),
@@ -106,7 +106,7 @@ def recipes_of(ctx: PoolContext) -> dict[str, tuple[str, ...]]:
 
 
 def _cut_table(policy: Policy) -> Table:
-    def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+    def compute(ctx: PoolContext) -> pl.DataFrame:
         return cut_frame(fit_cut(policy, _pool(ctx).held(Wanted.of(policy, with_reasons=False))))
 
     def without(ctx: PoolContext, sample_ids: Collection[str]) -> pl.DataFrame | None:
@@ -150,8 +150,7 @@ def _policy_table(ctx: PoolContext, policy: Policy) -> Table:
         judged = judge(policy, remaining(policy, rows), cut_of(ctx, policy.name))
         return judged.hstack(rows.select(list(_recorded(rows, signals))))
 
-    def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
-        assert shard is not None, policy
+    def compute(ctx: PoolContext, shard: str) -> pl.DataFrame:
         return verdicts(ctx, [shard])
 
     def compute_shards(ctx: PoolContext, shards: Sequence[str]) -> dict[str, pl.DataFrame]:
@@ -218,7 +217,7 @@ def cut_of(ctx: PoolContext, policy_name: str) -> PolicyCut:
     return cut_of_frame(ctx.store.read(f"filtered/{policy_name}_cut"))
 
 
-def _duplicates(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+def _duplicates(ctx: PoolContext) -> pl.DataFrame:
     """Recorded repeats stay as long as their shard is unchanged; rows of new and changed shards give way."""
     now = {read.partition: read.content_sha256 for read in ctx.store.input_versions(DUPLICATES, [(SAMPLES, None)])}
     before = ctx.store.manifest(DUPLICATES)
@@ -259,7 +258,7 @@ def with_policies(ctx: PoolContext, table: str, columns: Sequence[str]) -> Itera
     yield pl.concat(in_several).with_columns(pl.col(column).any().over("sample_id") for column in kept_by.values())
 
 
-def _overlaps(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+def _overlaps(ctx: PoolContext) -> pl.DataFrame:
     names = [policy.name for policy in policies_of(ctx)]
     both = np.zeros((len(names), len(names)), dtype=np.int64)
     for key in ctx.store.partitions(SAMPLES):

@@ -40,7 +40,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         grain="pool",
         inputs=("signals/clip_score",),
         version="1",
-        compute=lambda ctx, shard: _cut(ctx, settings),
+        compute=lambda ctx: _cut(ctx, settings),
         config=lambda ctx, shard: {"raw_share": settings.raw_share},
         fit=Fit(),
         description="One row: the cosine from which a sample's own caption stays, frozen.",
@@ -54,7 +54,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
             "One row per row of raw/samples: chosen_caption, caption_source (raw, or generated and its number), and "
             "quality, the score by which it was chosen: (1 − icc_weight) · cosine + icc_weight · ICC."
         ),
-        compute=lambda ctx, shard: _chosen(ctx, str(shard), settings, roles),
+        compute=lambda ctx, shard: _chosen(ctx, shard, settings, roles),
         needs=Needs(roles=roles, core=True),
         config=lambda ctx, shard: asdict(settings),
         continues=SAMPLES,

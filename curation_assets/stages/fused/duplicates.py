@@ -61,7 +61,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
             "`representative`. kind: exact (same file), perceptual (pHash), pdq, copy (SSCD) or semantic "
             "(embedding). Every sample is within the limit of its representative."
         ),
-        compute=lambda ctx, shard: _duplicates(ctx, settings),
+        compute=lambda ctx: _duplicates(ctx, settings),
         config=lambda ctx, shard: _config(settings),
         continues=SAMPLES,
         shown=Shown(label="near-duplicates"),

@@ -57,7 +57,7 @@ def _place_of(column: str) -> tuple[str, str]:
 
 
 def _fit_table(recipe: FittedRecipe) -> Table:
-    def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+    def compute(ctx: PoolContext) -> pl.DataFrame:
         shards = (rows_of(ctx, recipe, key) for key in ctx.store.partitions(SAMPLES))
         return recipe.settings.fit(shards, ctx.engines(recipe.settings.roles))
 
@@ -81,8 +81,7 @@ def _fit_table(recipe: FittedRecipe) -> Table:
 
 
 def _score_table(recipe: FittedRecipe) -> Table:
-    def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
-        assert shard is not None, "a recipe is applied shard by shard"
+    def compute(ctx: PoolContext, shard: str) -> pl.DataFrame:
         rows = rows_of(ctx, recipe, shard)
         scored = recipe.settings.score(rows, ctx.store.read(f"fused/{recipe.name}{FIT}"))
         samples = ctx.store.read(SAMPLES, shard, ["sample_id", "source_row", "status", "reason"])

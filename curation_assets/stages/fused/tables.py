@@ -52,7 +52,7 @@ def _check_option(ctx: PoolContext) -> None:
 
 
 def _range_table(signal: str) -> Table:
-    def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+    def compute(ctx: PoolContext) -> pl.DataFrame:
         value = pl.col("value").cast(pl.Float64).fill_nan(None)
         values = ctx.store.scan(f"signals/{signal}").select(value)
         return values.select(low=value.min(), high=value.max(), valued_count=value.count()).collect()
@@ -91,11 +91,10 @@ def _model_table(model: SqlModel) -> Table:
             raise SqlTestFailedError(f"{model.path}: " + "; ".join(broken))
         return frame
 
-    def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
-        assert shard is not None, f"{model.key} is computed per shard"
+    def compute(ctx: PoolContext, shard: str) -> pl.DataFrame:
         return checked(run(ctx, [shard]))
 
-    def compute_pool(ctx: PoolContext, shard: str | None) -> pl.LazyFrame:
+    def compute_pool(ctx: PoolContext) -> pl.LazyFrame:
         scratch = ctx.store.scratch(table_of(model.key))  # goes when the table is written
         with open_whole_pool(ctx.store, inputs) as connection:
             return checked(run_on_disk(model, connection, scratch, recipe_parameters(ctx, model)))

@@ -31,9 +31,8 @@ _UNREADABLE = {
 }
 
 
-def shard_notes(ctx: PoolContext, shard: str | None) -> list[str]:
+def shard_notes(ctx: PoolContext, shard: str) -> list[str]:
     """Sentences on one shard; none where all of it could be read."""
-    assert shard is not None, REGISTERED_SHARDS
     rows = ctx.store.read(REGISTERED_SHARDS, shard, ["tar", "source_reason"])
     if not rows.height:
         return [f"{shard} has no rows"]

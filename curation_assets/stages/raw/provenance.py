@@ -48,7 +48,7 @@ def _of_source(source: Mapping[str, Any]) -> dict[str, Any]:
     return {name: source.get(name) for name in ("name", "licence", "licence_url")}
 
 
-def _rows(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+def _rows(ctx: PoolContext, shard: str) -> pl.DataFrame:
     registered, downloads = ctx.store.read(REGISTERED_SHARDS, shard), ctx.store.read(DOWNLOADS, shard)
     columns = ["sample_id", "shard", "source_row", "caption", "url", "image_bytes", "reason"]
     samples = ctx.store.read(SAMPLES, shard, columns)

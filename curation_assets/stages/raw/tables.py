@@ -38,7 +38,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         version=version_of(ctx.pool.kind),
         description="One row per input row of the shard, as its owner listed it: url, caption, identity; and one for "
         "what cannot be read of it.",
-        compute=lambda ctx, shard: register_shard(ctx.pool, _key(shard), ctx.settings),
+        compute=lambda ctx, shard: register_shard(ctx.pool, shard, ctx.settings),
         config=lambda ctx, shard: source_fingerprint(ctx.pool, _key(shard), ctx.settings),
         taken_down=taken_down_rows,
         shown=Shown(
@@ -98,15 +98,15 @@ def _samples_config(ctx: PoolContext, shard: str | None) -> Any:
     return config | {"hash_list": listed.digest, "turned": "pixels"} if listed else config
 
 
-def _downloads(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+def _downloads(ctx: PoolContext, shard: str) -> pl.DataFrame:
     registered = ctx.store.read(REGISTERED_SHARDS, shard)
     with ctx.progress.task(f"download {shard}", registered.height) as advance:
         return download(
-            ctx.pool, _key(shard), registered, ctx.settings, advance, ctx.progress.note, is_stopped=ctx.is_stopped
+            ctx.pool, shard, registered, ctx.settings, advance, ctx.progress.note, is_stopped=ctx.is_stopped
         )
 
 
-def _samples(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+def _samples(ctx: PoolContext, shard: str) -> pl.DataFrame:
     registered = ctx.store.read(REGISTERED_SHARDS, shard)
     downloads = ctx.store.read(DOWNLOADS, shard)
-    return build_samples(ctx.pool, _key(shard), registered, downloads, ctx.settings)
+    return build_samples(ctx.pool, shard, registered, downloads, ctx.settings)

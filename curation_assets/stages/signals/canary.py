@@ -53,9 +53,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
             "One row per method and statistic: build in force against reference build (PSI, KS, rank correlation, "
             "keep rate, length slope, share with a value), with bootstrap limits."
         ),
-        compute=lambda ctx, shard: drift_table(
-            ctx.store.read(CANARY), read_accepted(ctx.store), fraction=_fraction(ctx)
-        ),
+        compute=lambda ctx: drift_table(ctx.store.read(CANARY), read_accepted(ctx.store), fraction=_fraction(ctx)),
         config=lambda ctx, shard: {"accepted": read_accepted(ctx.store), "fraction": _fraction(ctx)},
         shown=Shown(
             checks=(
@@ -69,7 +67,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
     )
 
 
-def violations(ctx: PoolContext, shard: str | None = None) -> list[str]:
+def violations(ctx: PoolContext) -> list[str]:
     """What drifted, one sentence each."""
     return drifted(ctx, ctx.store.read(DRIFT))
 
@@ -137,7 +135,7 @@ def _students(ctx: PoolContext, method: Method) -> list[str]:
     return ["distilled/" + address.removeprefix("pool:")] if address.startswith("pool:") else []
 
 
-def _scores(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+def _scores(ctx: PoolContext) -> pl.DataFrame:
     canary = Canary.read(_path(ctx))
     earlier = _earlier(ctx, canary)
     parts = [] if earlier is None else [earlier]

@@ -70,7 +70,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         version="1",
         description="One row per item (image, row of an array, text) of the benchmarks that the option `decontaminate` "
         "names: hashes and vectors that rows are compared with, nothing that shows or quotes it.",
-        compute=lambda ctx, shard: read_benchmarks(ctx, options.decontaminate),
+        compute=lambda ctx: read_benchmarks(ctx, options.decontaminate),
         needs=Needs(roles=roles),
         config=lambda ctx, shard: {
             "benchmarks": benchmark_hashes(options.decontaminate),
@@ -86,7 +86,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         description=f"One row per sample: value 0 and the benchmark where its image has the bytes of a benchmark's, a "
         f"PDQ hash within {PDQ_DISTANCE} of 256 bits, an SSCD cosine of at least {COPY_COSINE}, or its caption shares "
         f"a run of words; near ones (up to {NEAR_PDQ} bits, from {NEAR_COSINE}) are named and not dropped.",
-        compute=lambda ctx, shard: _of_shard(ctx, str(shard), options.decontaminate_words),
+        compute=lambda ctx, shard: _of_shard(ctx, shard, options.decontaminate_words),
         config=lambda ctx, shard: {"limits": [PDQ_DISTANCE, NEAR_PDQ, COPY_COSINE, NEAR_COSINE],
                                    "words": options.decontaminate_words},
         continues=SAMPLES,

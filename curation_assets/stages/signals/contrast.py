@@ -92,7 +92,7 @@ def _first_by_lot(ctx: PoolContext) -> pl.DataFrame:
     return first.head(wanted or (MANY_PAIRS if len(samples) >= LARGE_POOL else FEW_PAIRS))
 
 
-def _pairs(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+def _pairs(ctx: PoolContext) -> pl.DataFrame:
     first = _first_by_lot(ctx)
     if first.is_empty():
         raise ValueError(f"pool {ctx.pool.name!r} has no sample with image and caption to contrast others with")
@@ -111,7 +111,7 @@ def _pairs(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     )
 
 
-def _targets(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+def _targets(ctx: PoolContext) -> pl.DataFrame:
     encoder = ctx.engines(["image_text_encoder"])["image_text_encoder"]
     vectors = image_set_embeddings(ctx, "norm_sim or vas", encoder)
     if vectors.ndim != 2 or not len(vectors):

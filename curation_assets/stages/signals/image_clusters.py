@@ -49,7 +49,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         )
 
 
-def _clusters(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+def _clusters(ctx: PoolContext) -> pl.DataFrame:
     """Embeddings come into memory a shard at a time, and those that are fitted: 4 GB of 1,000,000 by 1,024 numbers."""
     engines = ctx.engines(["image_text_encoder", "language_identifier"])
     images = _images(ctx, engines["language_identifier"])

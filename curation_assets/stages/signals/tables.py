@@ -63,7 +63,7 @@ def _derived_table(ctx: PoolContext, name: str) -> Table:
     def config(ctx: PoolContext, shard: str | None) -> dict[str, Any]:
         return {"given_sha256": given_file(ctx, name)} if is_given else dict(settings(ctx))
 
-    def compute_given(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+    def compute_given(ctx: PoolContext, shard: str) -> pl.DataFrame:
         path = given_file(ctx, name)
         assert path is not None, name
         return read_given(path, name, ctx.store.read(SAMPLES, shard))
@@ -105,8 +105,7 @@ def _derived_table(ctx: PoolContext, name: str) -> Table:
 def _given_table(method: Method, column: str) -> Table:
     """Table `signals/<method>` of values that the pool brings along: no model, no image."""
 
-    def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
-        assert shard is not None, "signals are computed shard by shard"
+    def compute(ctx: PoolContext, shard: str) -> pl.DataFrame:
         return given_values(ctx, method, shard)
 
     return Table(
@@ -165,8 +164,7 @@ def _signal_table(ctx: PoolContext, method: Method) -> Table:
                 )
             )
 
-    def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:  # of captions alone: nothing to share a pass with
-        assert shard is not None, "signals are computed shard by shard"
+    def compute(ctx: PoolContext, shard: str) -> pl.DataFrame:  # of captions alone: nothing to share a pass with
         return result_of(compute_in_steps(ctx, shard, ctx.image_loader()))
 
     return Table(

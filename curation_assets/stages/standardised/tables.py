@@ -102,7 +102,7 @@ def _rated_tables(ctx: PoolContext, teachers: tuple[str, ...]) -> Iterator[Table
         grain="pool",
         inputs=(LABELLED_CAPTIONS, LENGTH_STATISTICS),
         version="1",
-        compute=lambda ctx, shard: standardised_labels(ctx, ctx.store.read(LABELLED_CAPTIONS)),
+        compute=lambda ctx: standardised_labels(ctx, ctx.store.read(LABELLED_CAPTIONS)),
         config=lambda ctx, shard: _options(ctx),
         description="One row per rated caption: both teachers' scores on the scale of the distillation sample.",
     )
@@ -146,7 +146,7 @@ def _pool_similarities(ctx: PoolContext, teacher: str) -> tuple[np.ndarray, np.n
     return np.concatenate([values for values, _ in parts]), np.concatenate([lengths for _, lengths in parts])
 
 
-def _length_statistics(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+def _length_statistics(ctx: PoolContext) -> pl.DataFrame:
     options = StandardisedOptions.of(ctx)
     rows = []
     for teacher in teacher_names(ctx):
@@ -164,7 +164,7 @@ def read_statistics(ctx: PoolContext, teacher: str) -> LengthStatistics:
     return LengthStatistics.from_rows(frame.drop("teacher").to_dicts())
 
 
-def _length_dependence(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+def _length_dependence(ctx: PoolContext) -> pl.DataFrame:
     options = StandardisedOptions.of(ctx)
     rows = []
     for teacher in teacher_names(ctx):
@@ -187,7 +187,7 @@ def _length_dependence(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     return pl.DataFrame(rows, schema_overrides={"warning": pl.String})
 
 
-def _length_evidence(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+def _length_evidence(ctx: PoolContext) -> pl.DataFrame:
     options = StandardisedOptions.of(ctx)
     labelled = ctx.store.read(LABELLED_CAPTIONS)
     ratings, lengths = labelled["rating"].to_numpy(), _lengths(ctx, labelled["caption"])
@@ -235,8 +235,7 @@ def _agreement_or_none(values: np.ndarray, ratings: np.ndarray) -> dict[str, Any
     return {"pearson": correlations.pearson, "spearman": correlations.spearman, "kendall": correlations.kendall, "n": n}
 
 
-def _teacher_scores(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
-    assert shard is not None
+def _teacher_scores(ctx: PoolContext, shard: str) -> pl.DataFrame:
     sample = ctx.store.read(DISTILLATION_SAMPLE, shard)
     scores = sample.select("sample_id", "caption").with_columns(
         pl.Series("caption_length", _lengths(ctx, sample["caption"]))

@@ -47,7 +47,7 @@ def _downstream_file(ctx: PoolContext) -> Path:
     return Path(str(StandardisedOptions.of(ctx).related_to)).expanduser()
 
 
-def _word_weights(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+def _word_weights(ctx: PoolContext) -> pl.DataFrame:
     def captions_by_shard() -> Iterator[Iterable[str]]:
         for key in ctx.store.partitions(SAMPLES):
             samples = ctx.store.read(SAMPLES, key, columns=["caption", "status"])

@@ -79,7 +79,7 @@ def _rated_table(
         inputs=_made_here(ctx, ctx.methods("teachers")),
         version="2",
         description=description,
-        compute=lambda ctx, shard: score_in_parts(ctx, read(ctx), f"teachers/{name}"),
+        compute=lambda ctx: score_in_parts(ctx, read(ctx), f"teachers/{name}"),
         needs=Needs(
             roles=tuple(sorted({role for method in ctx.methods("teachers") for role in method.roles})), core=True
         ),
@@ -102,7 +102,7 @@ def _made_here(ctx: PoolContext, methods: Iterable[Method]) -> tuple[str, ...]:
 
 
 def _teacher_table(ctx: PoolContext, method: Method) -> Table:
-    def compute(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+    def compute(ctx: PoolContext, shard: str) -> pl.DataFrame:
         samples = ctx.store.read(DISTILLATION_SAMPLE, shard)
         return _score(ctx, method, samples, f"{method.name} {shard}", f"teachers/{method.name}", shard)
 
@@ -148,7 +148,7 @@ def _score(
         )
 
 
-def _distillation_fraction(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+def _distillation_fraction(ctx: PoolContext) -> pl.DataFrame:
     """The fraction is in (0, 1]. The pool's declaration has the number of its rows."""
     rows = ctx.pool.expected_rows(ctx.settings)
     return pl.DataFrame(
@@ -156,7 +156,7 @@ def _distillation_fraction(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
     )
 
 
-def _distillation_sample(ctx: PoolContext, shard: str | None) -> pl.DataFrame:
+def _distillation_sample(ctx: PoolContext, shard: str) -> pl.DataFrame:
     samples = ctx.store.read(SAMPLES, shard).filter(pl.col("status") == "kept")
     fraction = ctx.store.read("teachers/distillation_fraction")["fraction"][0]
     chosen = [unit_interval_of(sample_id, "distillation") < fraction for sample_id in samples["sample_id"]]
