@@ -16,8 +16,6 @@ from curation_assets.methods import OWN, all_methods, get_method, lower_is_bette
 
 SCALED = "_scaled"
 ALL_SCALED = "fused.scaled"
-#: What a query of tables that are not in step fails with.
-OUT_OF_STEP = "rows of a signal are not those of raw.samples in the same order"
 #: Columns of `fused.scaled` besides the scores.
 OTHER_COLUMNS = ("sample_id", "shard", "source_row", "reason")
 
@@ -68,7 +66,7 @@ def signal_of(column: str) -> str:
 def scaled_views(signals: Sequence[str]) -> dict[str, str]:
     """The views of a recipe that names `signals` in this order: name → statement, each after what it reads."""
     views = {f"fused.{signal}{SCALED}": _signal_view(signal) for signal in sorted(signals)}
-    return views | {ALL_SCALED: recipe_view(signals)} if signals else {}
+    return views | {ALL_SCALED: _recipe_view(signals)} if signals else {}
 
 
 def _signal_view(signal: str) -> str:
@@ -77,25 +75,16 @@ def _signal_view(signal: str) -> str:
     return _SIGNAL.format(signal=signal, score=score_column(signal), above_worst=above_worst)
 
 
-def recipe_view(signals: Sequence[str], in_step: bool = False) -> str:
-    """The statement of `fused.scaled` for a recipe that names `signals` in this order.
-
-    `in_step`: for tables whose rows follow each other alike, shard by shard: nothing is looked up, which takes half
-    the time; where a source row is not its neighbour's, the query fails with OUT_OF_STEP.
-    """
+def _recipe_view(signals: Sequence[str]) -> str:
+    """The statement of `fused.scaled` for a recipe that names `signals` in this order."""
     scores = ",\n    ".join(f"{signal}.{score_column(signal)}" for signal in signals)
     reasons = "\n        ".join(
         f"when {signal}.{score_column(signal)} is null then '{signal}:' || coalesce({signal}.reason, 'no_row')"
         for signal in signals
     )
-    tables = [f"fused.{signal}{SCALED} as {signal}" for signal in signals]
-    if in_step:
-        same = " and ".join(f"samples.source_row = {signal}.source_row" for signal in signals)
-        joins = [f"positional join {table}" for table in tables]
-        joins.append(f"where if({same}, true, error('{OUT_OF_STEP}'))")
-    else:
-        joins = [
-            f"left join {table} on samples.shard = {signal}.shard and samples.source_row = {signal}.source_row"
-            for signal, table in zip(signals, tables, strict=True)
-        ]
-    return _RECIPE.format(scores=scores, reasons=reasons, joins="\n".join(joins))
+    joins = "\n".join(
+        f"left join fused.{signal}{SCALED} as {signal} on samples.shard = {signal}.shard "
+        f"and samples.source_row = {signal}.source_row"
+        for signal in signals
+    )
+    return _RECIPE.format(scores=scores, reasons=reasons, joins=joins)

@@ -22,7 +22,7 @@ from curation_assets.core.settings import resource_path
 from curation_assets.core.stages import STAGES, check_reads_forward
 from curation_assets.core.table_names import table_of
 from curation_assets.flow.graph import inputs_first
-from curation_assets.flow.scaled import ALL_SCALED, OTHER_COLUMNS, OUT_OF_STEP, recipe_view, scaled_views, signal_of
+from curation_assets.flow.scaled import ALL_SCALED, OTHER_COLUMNS, scaled_views, signal_of
 from curation_assets.numeric.metrics.separation import KINDS
 from curation_assets.stores.parquet import scan_parquet
 
@@ -181,32 +181,14 @@ def _require(holds: object, otherwise: str) -> None:
 
 
 def run_model(
-    model: SqlModel,
-    connection: "duckdb.DuckDBPyConnection",
-    parameters: Mapping[str, float] | None = None,
-    *,
-    in_step: bool = False,
+    model: SqlModel, connection: "duckdb.DuckDBPyConnection", parameters: Mapping[str, float] | None = None
 ) -> pl.DataFrame:
     """The model's table, from a connection that has its references as `stage.name`; `parameters` replace defaults.
 
     The model's views are made on the connection, in place of any of an earlier model. Rows are sorted by the first
-    `unique` test's columns, so that the same input gives the same bytes. `in_step`: each shard has as many rows in
-    every table that the model reads, so they are probably the same rows in the same order, which is then found out.
-    Raises SqlModelError as `with_defaults`.
+    `unique` test's columns, so that the same input gives the same bytes. Raises SqlModelError as `with_defaults`.
     """
-    import duckdb
-
-    given, frame = _prepared(model, connection, parameters), None
-    if in_step and model.scaled:
-        connection.execute(_create_view(ALL_SCALED, recipe_view(model.scaled, in_step=True)))
-        try:
-            frame = connection.sql(model.text, params=given).pl()
-        except duckdb.Error as error:
-            if OUT_OF_STEP not in str(error):
-                raise
-            connection.execute(_create_view(ALL_SCALED, model.views[ALL_SCALED]))
-    frame = connection.sql(model.text, params=given).pl() if frame is None else frame
-    keys = _keys(model)
+    frame, keys = connection.sql(model.text, params=_prepared(model, connection, parameters)).pl(), _keys(model)
     return frame if _ascends(frame, keys) else frame.sort(keys)
 
 

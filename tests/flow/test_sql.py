@@ -219,8 +219,7 @@ def test_a_signal_is_added_to_a_recipe_in_one_line() -> None:
 
 
 @pytest.mark.parametrize("change", ["none", "reversed", "a row less", "a row more", "other source rows"])
-def test_a_recipe_reads_tables_in_step_and_others_alike(change: str) -> None:
-    """Rows that are read side by side are found out where they are not the same rows; then they are looked up."""
+def test_rows_are_found_by_their_place_in_the_source_in_whatever_order_they_lie(change: str) -> None:
     values = [0.0, None, 1.0, 0.25, 0.75]
     sieve = signal(values, [None if value is not None else "no_caption" for value in values])
     changed = {
@@ -235,15 +234,14 @@ def test_a_recipe_reads_tables_in_step_and_others_alike(change: str) -> None:
         "signals.sieve": changed,
         "signals.clip_score": signal([0.5, 0.5, 0.0, 1.0, None], [None] * 4 + ["no_image"]),
     }
-    model = model_of(SCALED)
     with connection_of(tables) as connection:
-        connection.execute("set threads = 1")
-        expected = run_model(model, connection)
-        in_step = run_model(model, connection, in_step=True)
-        view = connection.sql("select sql from duckdb_views() where view_name = 'scaled'").fetchall()[0][0]
-    assert ("positional join" in view.lower()) == (change == "none")
-    assert in_step.equals(expected)
-    assert expected["quality"][3] is not None
+        frame = run_model(model_of(SCALED), connection)
+    given = dict(changed.select("source_row", "value").iter_rows())
+    assert frame["source_row"].to_list() == [0, 1, 2, 3, 4]
+    assert frame["sieve_score"].to_list() == [given.get(row) for row in range(5)]
+    reasons = ["sieve:no_row" if row not in given else None if given[row] is not None else "sieve:no_caption"
+               for row in range(4)]  # fmt: skip
+    assert frame["reason"].to_list() == [*reasons, "upstream_failed:download_http_404"]
 
 
 def test_the_script_of_a_recipe_runs_by_itself() -> None:

@@ -70,21 +70,12 @@ def _range_table(signal: str) -> Table:
     )
 
 
-def _are_counts_equal(ctx: PoolContext, inputs: Sequence[str], shards: Sequence[str]) -> bool:
-    """Whether each shard has as many rows in every input that has shards."""
-    of_shards = [name for name in inputs if not ctx.store.table_path(name).is_file()]
-    manifests = ([ctx.store.manifest(name, shard) for name in of_shards] for shard in shards)
-    return all(len({None if one is None else one.row_count for one in of_shard}) == 1 for of_shard in manifests)
-
-
 def _model_table(model: SqlModel) -> Table:
     inputs = tuple(table_of(reference) for reference in model.references)
 
     def run(ctx: PoolContext, shards: Sequence[str]) -> pl.DataFrame:
         with open_pool(ctx.store, inputs, shards=shards, threads=1) as connection:
-            # the files of every table are read in the order of `shards`, by one thread: equal counts line them up
-            in_step = _are_counts_equal(ctx, inputs, shards)
-            return run_model(model, connection, recipe_parameters(ctx, model), in_step=in_step)
+            return run_model(model, connection, recipe_parameters(ctx, model))
 
     def checked(frame: Rows) -> Rows:
         if broken := broken_tests(model, frame):
