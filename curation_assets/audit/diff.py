@@ -193,10 +193,8 @@ class Comparison:
         """Content of raw/samples that the verdicts of each shard were made from; None for verdicts judged now."""
         table = f"filtered/{side.policy.name}"
         manifests = [self.store.manifest(table, shard) if side.origin == RECORDED else None for shard in shards]
-        contents = [
-            {} if one is None else {read.asset: read.content_sha256 for read in one.inputs} for one in manifests
-        ]
-        return [content.get(SAMPLES) for content in contents]
+        pairs = zip(shards, manifests, strict=True)
+        return [None if one is None else one.contents_read.get((SAMPLES, shard)) for shard, one in pairs]
 
     def _nearest(
         self, side: Side, group: Sequence[str], known: pl.DataFrame | None, mine: pl.DataFrame, other: pl.DataFrame

@@ -64,10 +64,9 @@ def _held_shards(store: ShardStore, name: str) -> set[str]:
     manifest = store.manifest(LOOKUP)
     if manifest is None or manifest.code_version != VERSION or name not in manifest.files:
         return set()
-    read = {one.partition: one.content_sha256 for one in manifest.inputs if one.partition is not None}
-    stored = ((shard, store.manifest(SAMPLES, shard)) for shard in read)
-    is_same = all(of_shard is not None and of_shard.content_sha256 == read[shard] for shard, of_shard in stored)
-    return set(read) if is_same else set()
+    read = manifest.contents_read
+    is_same = all(store.content(*key) == content for key, content in read.items())
+    return {shard for _, shard in read if shard is not None} if is_same else set()
 
 
 def _merged(before: np.ndarray, more: np.ndarray) -> Iterator[np.ndarray]:

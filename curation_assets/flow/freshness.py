@@ -117,16 +117,13 @@ def _keep_fit(
     own = (fit.code_version, tuple(map(dict, fit.models)))
     if own != (made_from["code_version"], model_records(made_from["models"])):
         return
-    values = {(read.asset, read.partition): read.content_sha256 for read in fit.inputs}
+    values = fit.contents_read
     appliers = [one.name for one in tables.values() if table.name in one.inputs and one.grain == "shard"]
     applied = [ctx.store.manifest(name, shard) for name in appliers for shard in ctx.store.partitions(name)]
-    for read in (read for manifest in applied if manifest is not None for read in manifest.inputs):
-        if (read.asset, read.partition) in values:  # a row may have been taken down, or changed, since the fit
-            values[read.asset, read.partition] = read.content_sha256
-    for (asset, partition), content in values.items():
-        now = ctx.store.manifest(asset, partition)
-        if now is None or now.content_sha256 != content:
-            return
+    for manifest in (one for one in applied if one is not None):  # a row may have been taken down since the fit
+        values |= {key: content for key, content in manifest.contents_read.items() if key in values}
+    if any(ctx.store.content(*key) != content for key, content in values.items()):
+        return
     ctx.store.write(
         table.name,
         ctx.store.read(table.name),

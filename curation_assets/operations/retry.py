@@ -98,7 +98,7 @@ def with_pending(ctx: PoolContext, failed: Iterable[FailedRows]) -> list[FailedR
     pending = read_document(ctx.store.root / PENDING, _pending, advice=advice) or []
     merged: dict[tuple[str, str], dict[int, str]] = {}
     for registered, found in pending:
-        if registered == _registered(ctx, found.shard):
+        if registered == ctx.store.content(REGISTERED_SHARDS, found.shard):
             merged[found.table, found.shard] = dict(zip(found.positions, found.reasons, strict=True))
     for part in failed:
         known = merged.setdefault((part.table, part.shard), {})
@@ -116,18 +116,13 @@ def _pending(parts: list[dict[str, Any]]) -> list[tuple[Any, FailedRows]]:
 
 def begin_retry(ctx: PoolContext, failed: Iterable[FailedRows]) -> None:
     """Write down what is retried, for the next call where this one is killed."""
-    content = [asdict(part) | {"registered": _registered(ctx, part.shard)} for part in failed]
+    content = [asdict(part) | {"registered": ctx.store.content(REGISTERED_SHARDS, part.shard)} for part in failed]
     save_document(ctx.store.root / PENDING, content)
 
 
 def end_retry(ctx: PoolContext) -> None:
     """Forget what was retried: all of it is done."""
     remove_document(ctx.store.root / PENDING)
-
-
-def _registered(ctx: PoolContext, shard: str) -> str | None:
-    manifest = ctx.store.manifest(REGISTERED_SHARDS, shard)
-    return None if manifest is None else manifest.content_sha256
 
 
 def still_failed(ctx: PoolContext, failed: Iterable[FailedRows]) -> list[FailedRows]:

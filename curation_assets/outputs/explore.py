@@ -119,8 +119,7 @@ def _made_of(ctx: PoolContext, assets: Sequence[str], limit: int) -> str:
     for asset in (SAMPLES, *embeddings, *assets):
         shards: Sequence[str | None] = ctx.store.partitions(asset) or [None]
         for shard in shards:
-            manifest = ctx.store.manifest(asset, shard)
-            versions.append([asset, shard, manifest and manifest.content_sha256])
+            versions.append([asset, shard, ctx.store.content(asset, shard)])
     return hashlib.sha256(json.dumps(versions, default=str).encode()).hexdigest()
 
 

@@ -47,6 +47,11 @@ class Manifest:
         """What a table that reads this one records of it."""
         return InputVersion(self.asset, self.partition, self.content_sha256)
 
+    @property
+    def contents_read(self) -> dict[tuple[str, str | None], str]:
+        """(table, partition) that it was made from → the content that it had."""
+        return {(read.asset, read.partition): read.content_sha256 for read in self.inputs}
+
     def to_json(self) -> str:
         """Sorted, indented JSON; without a seal, with the zeros that one replaces."""
         content = {**vars(self), "seal": self.seal or UNSEALED}

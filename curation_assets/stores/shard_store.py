@@ -589,6 +589,11 @@ class ShardStore:
         other = self.manifest(manifest.asset, manifest.partition)
         return other if _is_fresh(other, manifest, is_frozen=False) else None
 
+    def content(self, asset: str, partition: str | None = None) -> str | None:
+        """Hash of what is stored of a table; None where it is not materialised. Raises CorruptTableError."""
+        manifest = self.manifest(asset, partition)
+        return None if manifest is None else manifest.content_sha256
+
     def input_versions(self, reader: str, inputs: Sequence[tuple[str, str | None]]) -> tuple[InputVersion, ...]:
         """Versions of what `reader` is about to read. (asset, None) of a sharded asset means all its shards.
 

@@ -79,14 +79,10 @@ def _held_shards(ctx: PoolContext, policies: Sequence[Policy], shards: Sequence[
     table = tables_of(ctx)[SUBSETS]
     if not manifest.is_made_from(table.version, config_sha256(config_of(ctx, table, None)), (), None):
         return 0
-    read = {(one.asset, one.partition): one.content_sha256 for one in manifest.inputs}
-    count = len({partition for _, partition in read})
-    now = {}
-    for asset in (SAMPLES, *(f"filtered/{policy.name}" for policy in policies)):
-        for shard in shards[:count]:
-            of_shard = ctx.store.manifest(asset, shard)
-            if of_shard is not None:
-                now[asset, shard] = of_shard.content_sha256
+    read = manifest.contents_read
+    count = len({shard for _, shard in read})
+    assets = (SAMPLES, *(f"filtered/{policy.name}" for policy in policies))
+    now = {(asset, shard): ctx.store.content(asset, shard) for asset in assets for shard in shards[:count]}
     return count if read == now and count < len(shards) else 0
 
 

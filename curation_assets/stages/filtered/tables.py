@@ -219,18 +219,17 @@ def cut_of(ctx: PoolContext, policy_name: str) -> PolicyCut:
 
 def _duplicates(ctx: PoolContext) -> pl.DataFrame:
     """Recorded repeats stay as long as their shard is unchanged; rows of new and changed shards give way."""
-    now = {read.partition: read.content_sha256 for read in ctx.store.input_versions(DUPLICATES, [(SAMPLES, None)])}
-    before = ctx.store.manifest(DUPLICATES)
-    recorded = {} if before is None else {read.partition: read.content_sha256 for read in before.inputs}
-    unchanged = [key for key in now if key is not None and recorded.get(key) == now[key]]
+    before, shards = ctx.store.manifest(DUPLICATES), ctx.store.partitions(SAMPLES)
+    recorded = {} if before is None else before.contents_read
+    unchanged = [shard for shard in shards if recorded.get((SAMPLES, shard)) == ctx.store.content(SAMPLES, shard)]
     schema = {"sample_id": pl.String, "shard": pl.String, "source_row": pl.Int64}
     known = pl.DataFrame(schema=schema)
-    if unchanged and before is not None:
+    if unchanged:
         known = ctx.store.read(DUPLICATES).filter(pl.col("shard").is_in(unchanged)).select(*schema)
     with open_whole_pool(ctx.store, [SAMPLES]) as connection:
         name = "repeats"
         if unchanged:
-            came = [key for key in now if key is not None and key not in set(unchanged)]
+            came = sorted({*shards}.difference(unchanged))
             ids = ctx.store.scan(SAMPLES, came).select("sample_id").collect() if came else known.select("sample_id")
             connection.register("came", ids.to_arrow())
             name = "repeats_of_some"
