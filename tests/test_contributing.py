@@ -192,7 +192,7 @@ def tables(ctx):
         inputs=("signals/commas",),
         version="1",
         compute=_few_commas,
-        config=lambda ctx, shard: {"most": FilteredOptions.of(ctx).most_commas},
+        config=lambda ctx: {"most": FilteredOptions.of(ctx).most_commas},
         description="One row per sample: whether it has few commas.",
     )
 

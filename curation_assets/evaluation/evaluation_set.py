@@ -134,7 +134,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
             version="1",
             description="Clean scenes that no pool has, with five captions each, as a webdataset tar.",
             compute=Folder(_write_scenes),
-            config=lambda ctx, shard: {"images": image_limit(ctx), "seed": SCENE_SEED},
+            config=lambda ctx: {"images": image_limit(ctx), "seed": SCENE_SEED},
             shown=Shown(kinds=("webdataset",)),
         )
     yield Table(
@@ -143,7 +143,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         inputs=(SAMPLES, *scenes) if chosen.kind != "scenes" else scenes,
         version="1",
         compute=lambda ctx: _evaluation_set(ctx, chosen),
-        config=lambda ctx, shard: _config(ctx, chosen),
+        config=lambda ctx: _config(ctx, chosen),
         description=f"One row per image that trained models are measured on, with its captions: {chosen.description}.",
     )
     yield Table(
@@ -152,7 +152,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         inputs=(SAMPLES, EVALUATION_SET),
         version="1",
         compute=lambda ctx: _held_out(ctx, chosen),
-        config=lambda ctx, shard: _config(ctx, chosen),
+        config=lambda ctx: _config(ctx, chosen),
         description=(
             "One row per row of the pool that no model is trained on: held out for the evaluation set, or showing one "
             "of its images (the same file)."

@@ -87,7 +87,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
             "Higher is better.",
             compute=lambda ctx, trainer=trainer: metrics_of(ctx, trainer),  # type: ignore[misc]
             needs=Needs(roles=_measuring_roles(ctx, trainer) if has_set else ()),
-            config=lambda ctx, shard, trainer=trainer: _metrics_config(ctx, trainer),  # type: ignore[misc]
+            config=lambda ctx, trainer=trainer: _metrics_config(ctx, trainer),  # type: ignore[misc]
         )
     yield Table(
         name=COMPARISON,
@@ -119,7 +119,7 @@ def _runs_table(ctx: PoolContext, trainer: Trainer, keys: tuple[str, ...]) -> Ta
         "seed: " + ("a caption per image." if trainer.gives == "captions" else "one row per metric."),
         compute=lambda ctx, key: train(ctx, trainer, key),
         needs=Needs(roles=ROLES if trainer.reads == "features" else (), core=True),
-        config=lambda ctx, key: {"budget": budget_of(ctx, trainer)} | captions_config(ctx, key),
+        config_by_key=lambda ctx, key: {"budget": budget_of(ctx, trainer)} | captions_config(ctx, key),
         trainings=Trainings(keys, reads),
         shown=Shown(kinds=("torch", "polars")),
     )

@@ -79,7 +79,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
             inputs=(SAMPLES, *sorted({table for table, _ in _separating_tables(ctx).values()})),
             version="4",
             compute=_separation,
-            config=None if DownstreamOptions.of(ctx).truth is None else lambda ctx, shard: truth_config(ctx),
+            config=None if DownstreamOptions.of(ctx).truth is None else truth_config,
             description=(
                 "One row per method and planted noise kind: AUC of clean samples against it (.5 is chance) with its "
                 "95 % interval, samples with and without a value, and, for a kind that the method was made for, "
@@ -123,7 +123,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
             "samples, metrics, costs), compare.html (two policies side by side, as they are and at 5, 10, … 95 %)."
         ),
         compute=Folder(_report),
-        config=lambda ctx, shard: {"untrained": untrained_reason(ctx)},
+        config=lambda ctx: {"untrained": untrained_reason(ctx)},
         shown=Shown(kinds=("html",), ending=_trained_models),
     )
 

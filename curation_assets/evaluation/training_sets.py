@@ -117,7 +117,7 @@ def training_tables(ctx: PoolContext) -> Iterator[Table]:
         description="One row per sample of a training set: its caption, raw or chosen, and how often it is listed "
         "(`count`). Sets are those of policies, controls and given files, without what models are measured on.",
         compute=lambda ctx, key: _training_set(ctx, policies, key),
-        config=lambda ctx, key: _config(ctx, policies) | captions_config(ctx, key),
+        config_by_key=lambda ctx, key: _config(ctx, policies) | captions_config(ctx, key),
         trainings=Trainings(keys_of_pool(ctx), reads),
     )
 

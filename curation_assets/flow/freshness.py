@@ -91,8 +91,9 @@ def _facts(ctx: PoolContext, table: Table, shard: str | None) -> dict[str, Any]:
 
 def config_of(ctx: PoolContext, table: Table, shard: str | None) -> dict[str, Any]:
     """Settings that decide a table's content, as its manifest hashes them. Raises OSError for a file that is absent."""
+    own = table.config_by_key(ctx, shard) if table.config_by_key else None
     config = {
-        "table": table.config(ctx, shard) if table.config else None,
+        "table": table.config(ctx) if table.config else own,
         "method": ctx.method_config(table.name.split("/")[1]),
         "generation": {role: dict(ctx.profile.generation.get(role, {})) for role in table.needs.roles},
     }

@@ -138,8 +138,10 @@ class Table:
     compute: Compute | ComputeOnDisk | Folder
     needs: Needs = Needs()
     #: Settings that change the numbers; a Path in them counts with the content of its file.
-    config: Callable[[PoolContext, str | None], Any] | None = None
-    #: Shards of which `config` is another than of None: what plans compare as an input that changed.
+    config: Callable[[PoolContext], Any] | None = None
+    #: The same of a table whose partitions have settings of their own; key None: what all have.
+    config_by_key: Callable[[PoolContext, str | None], Any] | None = None
+    #: Shards of which `config_by_key` is another than of None: what plans compare as an input that changed.
     own_configs: Callable[[PoolContext], Collection[str]] | None = None
     facts: Callable[[PoolContext], Mapping[str, Any]] | None = None  # what its manifest states beside (Manifest.facts)
     changes: Changes | None = None  # what its manifest remembers of the version before (Manifest.before)

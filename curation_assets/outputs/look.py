@@ -193,7 +193,7 @@ def _tables(ctx: Sampled) -> dict[str, Table]:
     drawn = replace(
         tables[REGISTERED_SHARDS],
         compute=lambda ctx, shard: rows[shard],
-        config=lambda ctx, shard: {"drawn": numbers[str(shard)]},
+        config_by_key=lambda ctx, shard: {"drawn": numbers[str(shard)]},
     )
     return {**tables, REGISTERED_SHARDS: drawn}
 

@@ -170,6 +170,6 @@ def test_a_table_of_before_stays_current(tmp_path: Path) -> None:
         ctx = PoolContext.open(settings, name)
         config = tables_of(ctx)[NEAR_DUPLICATES].config
         assert config is not None
-        configs.append(config(ctx, None))
+        configs.append(config(ctx))
     assert "copy_cosine" not in configs[0]
     assert configs[1]["copy_cosine"] == 0.75

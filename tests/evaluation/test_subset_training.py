@@ -243,7 +243,7 @@ def test_a_tournament_compares_raw_with_chosen_captions(tmp_path: Path) -> None:
 
 
 def table_config(ctx: PoolContext, table: str, key: str | None) -> dict[str, Any]:
-    config = tables_of(ctx)[table].config
+    config = tables_of(ctx)[table].config_by_key
     assert config is not None
     return config(ctx, key)
 

@@ -153,7 +153,7 @@ def test_a_table_that_fails_harms_no_other_and_is_reported_in_its_turn(tmp_path:
         yield 256
         raise BrokenEngineError("as it were")
 
-    def no_model(ctx: PoolContext, shard: str | None) -> None:
+    def no_model(ctx: PoolContext) -> None:
         raise ModelUnavailableError("not on this disk")
 
     ctx = open_pool(tmp_path, source, TOGETHER)

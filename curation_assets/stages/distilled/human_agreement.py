@@ -90,7 +90,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
             version="1",
             compute=_rated_scores,
             needs=Needs(roles=_roles(ctx), core=True),
-            config=lambda ctx, shard: {**_config(ctx, shard), "fusion": fusion_options(ctx)},
+            config=lambda ctx: {**_config(ctx), "fusion": fusion_options(ctx)},
             description=(
                 "One row per caption that people rated and scorer, for paired differences. Fused out of fold: by "
                 "weights fitted on four fifths of the captions, without the one, mean of ten divisions."
@@ -128,7 +128,7 @@ def _students(ctx: PoolContext) -> dict[str, str]:
     return students
 
 
-def _config(ctx: PoolContext, shard: str | None) -> dict[str, Any]:
+def _config(ctx: PoolContext) -> dict[str, Any]:
     options = DistilledOptions.of(ctx)
     words = options.word_benchmark
     return {

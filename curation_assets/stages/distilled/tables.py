@@ -51,7 +51,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         inputs=() if ctx.ratings is None else (labelled_table(ctx),),
         version="2",
         compute=_fusion_weights,
-        config=lambda ctx, shard: fusion_options(ctx) if ctx.ratings else {"shipped_sha256": SHIPPED},
+        config=lambda ctx: fusion_options(ctx) if ctx.ratings else {"shipped_sha256": SHIPPED},
         fit=Fit(),
         description=(
             "One row: a weight per teacher and the intercept of score = σ(Σ weight · teacher + intercept), fitted on "
@@ -111,7 +111,7 @@ def _students_of_teachers(ctx: PoolContext) -> Iterator[Table]:
         description="One row per rated caption: its score by each teacher's student.",
         compute=_labelled_student_scores,
         needs=Needs(roles=roles, core=True),
-        config=lambda ctx, shard: labels_config(ctx),
+        config=labels_config,
         shown=Shown(kinds=("torch", "polars")),
     )
 
@@ -124,7 +124,7 @@ def _student_table(ctx: PoolContext, name: str, source: str, column: str, descri
     def compute(ctx: PoolContext, folder: Path) -> None:
         _train_student(ctx, folder, source, column, name)
 
-    def config(ctx: PoolContext, shard: str | None) -> dict[str, Any]:
+    def config(ctx: PoolContext) -> dict[str, Any]:
         options = TrainingOptions.of(ctx)
         fit = content_of(options.student_fit)
         return {"kind": options.student_kind, "seed": options.student_seed, **({"fit": fit} if fit else {})}

@@ -77,7 +77,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
             "(tar and key of every kept sample, shard after shard, to train on the tars as they are)."
         ),
         compute=Folder(write_subsets),
-        config=lambda ctx, shard: denied_rows(ctx),
+        config=denied_rows,
         shown=Shown(
             kinds=("numpy", "parquet"),
             checks=(
@@ -166,7 +166,7 @@ def _policy_table(ctx: PoolContext, policy: Policy) -> Table:
         description=f"One row per sample: kept, dropped or failed by policy {policy.name}, with all signals behind it. "
         f"`curate why` reads it; replaying it gives the subset's `.npy`. {policy.description}",
         compute=Together(compute, compute_shards),
-        config=_config,
+        config_by_key=_config,
         own_configs=lambda ctx: shards_with_repeats(ctx.store),
         facts=lambda ctx: ledger_facts(policy, ctx.profile.name),
         changes=_flips,

@@ -41,7 +41,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         inputs=("signals/clip_score",),
         version="1",
         compute=lambda ctx: _cut(ctx, settings),
-        config=lambda ctx, shard: {"raw_share": settings.raw_share},
+        config=lambda ctx: {"raw_share": settings.raw_share},
         fit=Fit(),
         description="One row: the cosine from which a sample's own caption stays, frozen.",
     )
@@ -56,7 +56,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         ),
         compute=lambda ctx, shard: _chosen(ctx, shard, settings, roles),
         needs=Needs(roles=roles, core=True),
-        config=lambda ctx, shard: asdict(settings),
+        config=lambda ctx: asdict(settings),
         continues=SAMPLES,
         shown=Shown(kinds=("torch", "polars")),
     )

@@ -62,7 +62,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
             "(embedding). Every sample is within the limit of its representative."
         ),
         compute=lambda ctx: _duplicates(ctx, settings),
-        config=lambda ctx, shard: _config(settings),
+        config=lambda ctx: _config(settings),
         continues=SAMPLES,
         shown=Shown(label="near-duplicates"),
     )

@@ -75,7 +75,7 @@ def _fit_table(recipe: FittedRecipe) -> Table:
         f"nothing until `curate refit POOL --fits`.\n\n```\n{content_of(recipe.settings)}\n```",
         compute=compute,
         needs=Needs(roles=recipe.settings.roles),
-        config=lambda ctx, shard: {"files": list(recipe.settings.files)},
+        config=lambda ctx: {"files": list(recipe.settings.files)},
         fit=Fit(holds_any=holds_any),
     )
 

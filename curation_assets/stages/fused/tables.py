@@ -103,7 +103,7 @@ def _model_table(model: SqlModel) -> Table:
         version=model.code_version,
         description=f"{model.grain[0].upper()}{model.grain[1:]}\n\n```sql\n{model.script}\n```",
         compute=Together(compute, compute_shards) if model.is_per_shard else compute_pool,
-        config=(lambda ctx, shard: recipe_parameters(ctx, model)) if model.parameters else None,
+        config=(lambda ctx: recipe_parameters(ctx, model)) if model.parameters else None,
         continues=SAMPLES,
         shown=Shown(kinds=("duckdb", "sql"), column_lineage=model.column_lineage),
     )

@@ -32,7 +32,7 @@ def provenance_table(ctx: PoolContext) -> Table:
         "fetched, and the opt-out signals of its owner.",
         compute=_rows,
         needs=Needs(roles=(ROLE,) if ROLE in ctx.profile.roles else ()),
-        config=lambda ctx, shard: [_of_source(source) for source in _sources(ctx.pool).values()],
+        config=lambda ctx: [_of_source(source) for source in _sources(ctx.pool).values()],
         continues=SAMPLES,
         taken_down=_without_content,
         shown=Shown(kinds=("polars",)),

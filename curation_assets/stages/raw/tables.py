@@ -39,7 +39,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         description="One row per input row of the shard, as its owner listed it: url, caption, identity; and one for "
         "what cannot be read of it.",
         compute=lambda ctx, shard: register_shard(ctx.pool, shard, ctx.settings),
-        config=lambda ctx, shard: source_fingerprint(ctx.pool, _key(shard), ctx.settings),
+        config_by_key=_fingerprint,
         taken_down=taken_down_rows,
         shown=Shown(
             checks=(
@@ -57,7 +57,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         "oversized files are refused.",
         compute=_downloads,
         needs=Needs(at_once=DOWNLOADS_AT_ONCE if ctx.pool.opens_urls else 1),
-        config=lambda ctx, shard: ctx.pool.download_config(),
+        config=lambda ctx: ctx.pool.download_config(),
         continues=REGISTERED_SHARDS,
         taken_down=partial(taken_down_downloads, ctx.pool),
         shown=Shown(kinds=("polars", "python")),
@@ -87,12 +87,12 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
     )
 
 
-def _key(shard: str | None) -> str:
-    assert shard is not None, "a per-shard table was computed without a shard"
-    return shard
+def _fingerprint(ctx: PoolContext, shard: str | None) -> Any:
+    assert shard is not None, "rows are registered shard by shard"
+    return source_fingerprint(ctx.pool, shard, ctx.settings)
 
 
-def _samples_config(ctx: PoolContext, shard: str | None) -> Any:
+def _samples_config(ctx: PoolContext) -> Any:
     config = asdict(ctx.pool.download.limits)
     listed = hash_list_of(ctx.pool)
     return config | {"hash_list": listed.digest, "turned": "pixels"} if listed else config

@@ -48,7 +48,7 @@ def present_tars(ctx: PoolContext) -> dict[str, Path]:
 def registered_config_hash(ctx: PoolContext, table: Table, shard: str, hashes: Mapping[str, str]) -> str:
     """What the manifest of a shard's registered rows says if they were made from files of these hashes, by name."""
     registered = {**hashes, **takedown_facts(ctx.pool, shard, ctx.settings)}
-    return config_sha256(config_of(ctx, replace(table, config=lambda *_: registered), shard))
+    return config_sha256(config_of(ctx, replace(table, config_by_key=lambda *_: registered), shard))
 
 
 def registered_sources(ctx: PoolContext, tables: Tables, shard: str) -> dict[str, str]:

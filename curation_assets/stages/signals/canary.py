@@ -38,7 +38,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         ),
         compute=_scores,
         needs=Needs(roles=tuple(sorted({role for method in methods for role in _roles(method)})), core=True),
-        config=lambda ctx, shard: {
+        config=lambda ctx: {
             "canary": _path(ctx),
             "methods": {method.name: [method.version, ctx.method_config(method.name)] for method in _methods(ctx)},
         },
@@ -54,7 +54,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
             "keep rate, length slope, share with a value), with bootstrap limits."
         ),
         compute=lambda ctx: drift_table(ctx.store.read(CANARY), read_accepted(ctx.store), fraction=_fraction(ctx)),
-        config=lambda ctx, shard: {"accepted": read_accepted(ctx.store), "fraction": _fraction(ctx)},
+        config=lambda ctx: {"accepted": read_accepted(ctx.store), "fraction": _fraction(ctx)},
         shown=Shown(
             checks=(
                 TableCheck(

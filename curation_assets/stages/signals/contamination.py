@@ -72,7 +72,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         "names: hashes and vectors that rows are compared with, nothing that shows or quotes it.",
         compute=lambda ctx: read_benchmarks(ctx, options.decontaminate),
         needs=Needs(roles=roles),
-        config=lambda ctx, shard: {
+        config=lambda ctx: {
             "benchmarks": benchmark_hashes(options.decontaminate),
             "words": options.decontaminate_words,
             "crops": options.decontaminate_crops,
@@ -87,7 +87,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         f"PDQ hash within {PDQ_DISTANCE} of 256 bits, an SSCD cosine of at least {COPY_COSINE}, or its caption shares "
         f"a run of words; near ones (up to {NEAR_PDQ} bits, from {NEAR_COSINE}) are named and not dropped.",
         compute=lambda ctx, shard: _of_shard(ctx, shard, options.decontaminate_words),
-        config=lambda ctx, shard: {"limits": [PDQ_DISTANCE, NEAR_PDQ, COPY_COSINE, NEAR_COSINE],
+        config=lambda ctx: {"limits": [PDQ_DISTANCE, NEAR_PDQ, COPY_COSINE, NEAR_COSINE],
                                    "words": options.decontaminate_words},
         continues=SAMPLES,
         shown=Shown(label="in a benchmark"),

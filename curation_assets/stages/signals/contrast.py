@@ -48,7 +48,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
             ),
             compute=_pairs,
             needs=Needs(roles=("image_text_encoder",)),
-            config=lambda ctx, shard: {"pairs": SignalsOptions.of(ctx).contrast_pairs},
+            config=lambda ctx: {"pairs": SignalsOptions.of(ctx).contrast_pairs},
             fit=Fit(holds_any=_holds_any),
         )
     if TARGETS in needed:
@@ -63,7 +63,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
             ),
             compute=_targets,
             needs=Needs(roles=("image_text_encoder",)),
-            config=lambda ctx, shard: {
+            config=lambda ctx: {
                 "reference": image_set_fingerprint(ctx, "norm_sim or vas"),
                 "planted": [PLANTED_REFERENCES, PLANTED_SEED],
             },

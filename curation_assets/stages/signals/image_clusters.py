@@ -40,7 +40,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
             ),
             compute=_clusters,
             needs=Needs(roles=("image_text_encoder", "language_identifier")),
-            config=lambda ctx, shard: {
+            config=lambda ctx: {
                 "clusters": SignalsOptions.of(ctx).image_clusters,
                 "reference": image_set_fingerprint(ctx, "image_based"),
                 "planted": [PLANTED_REFERENCES, PLANTED_SEED],

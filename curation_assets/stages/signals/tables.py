@@ -60,7 +60,7 @@ def _derived_table(ctx: PoolContext, name: str) -> Table:
     def settings(ctx: PoolContext) -> dict[str, int]:
         return {setting: getattr(ctx.options, column.options[setting]) for setting in column.settings}
 
-    def config(ctx: PoolContext, shard: str | None) -> dict[str, Any]:
+    def config(ctx: PoolContext) -> dict[str, Any]:
         return {"given_sha256": given_file(ctx, name)} if is_given else dict(settings(ctx))
 
     def compute_given(ctx: PoolContext, shard: str) -> pl.DataFrame:
@@ -116,7 +116,7 @@ def _given_table(method: Method, column: str) -> Table:
         description=f"One row per sample: {method.name} as the pool's owner gives it (column {column}). "
         f"Unit: {method.unit_and_bounds}, {method.direction} is better.",
         compute=compute,
-        config=lambda ctx, shard: given_config(ctx, method.name),
+        config=lambda ctx: given_config(ctx, method.name),
         continues=SAMPLES,
         shown=Shown(kinds=("polars",)),
     )

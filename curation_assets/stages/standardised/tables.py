@@ -49,7 +49,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         inputs=teachers,
         version="1",
         compute=_length_statistics,
-        config=lambda ctx, shard: _options(ctx),
+        config=_options,
         fit=Fit(),
         description=(
             "One row per teacher and group of caption lengths: mean and population sd of the logit similarity. "
@@ -66,7 +66,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
             "length, and a warning where similarity follows length so much that grouping may remove signal."
         ),
         compute=_length_dependence,
-        config=lambda ctx, shard: _options(ctx),
+        config=_options,
         shown=Shown(warning_column="warning"),
     )
     yield Table(
@@ -75,7 +75,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         inputs=(*teachers, LENGTH_STATISTICS),
         version="1",
         compute=_teacher_scores,
-        config=lambda ctx, shard: _options(ctx),
+        config=_options,
         continues=DISTILLATION_SAMPLE,
         description="One row per distillation sample: both teachers' scores on the LN(0.5, 1) scale, in (0, 1).",
     )
@@ -94,7 +94,7 @@ def _rated_tables(ctx: PoolContext, teachers: tuple[str, ...]) -> Iterator[Table
         f"length alone "
         "and of the teachers raw, per length and with one global z-score; a warning where length alone agrees.",
         compute=_length_evidence,
-        config=lambda ctx, shard: {**_options(ctx), **fusion_options(ctx)},
+        config=lambda ctx: {**_options(ctx), **fusion_options(ctx)},
         shown=Shown(warning_column="warning"),
     )
     yield Table(
@@ -103,7 +103,7 @@ def _rated_tables(ctx: PoolContext, teachers: tuple[str, ...]) -> Iterator[Table
         inputs=(LABELLED_CAPTIONS, LENGTH_STATISTICS),
         version="1",
         compute=lambda ctx: standardised_labels(ctx, ctx.store.read(LABELLED_CAPTIONS)),
-        config=lambda ctx, shard: _options(ctx),
+        config=_options,
         description="One row per rated caption: both teachers' scores on the scale of the distillation sample.",
     )
 

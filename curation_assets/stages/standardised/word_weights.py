@@ -35,7 +35,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         inputs=(SAMPLES,),
         version="1",
         compute=_word_weights,
-        config=lambda ctx, shard: {"related_to_sha256": _downstream_file(ctx)},
+        config=lambda ctx: {"related_to_sha256": _downstream_file(ctx)},
         description=(
             "One row per word of the pool's kept captions: idf (log of captions over captions with the word, not "
             "smoothed), and its share in the sum of the downstream captions' unit TF-IDF vectors (Rao et al.)."

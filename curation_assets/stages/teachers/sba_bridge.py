@@ -50,7 +50,7 @@ def _recipe(training: BridgeTraining) -> dict[str, Any]:
     return {name: value for name, value in content_of(training).items() if name not in ("captions", "save_every")}
 
 
-def _config(ctx: PoolContext, shard: str | None) -> dict[str, Any]:
+def _config(ctx: PoolContext) -> dict[str, Any]:
     from curation_assets.engines.addresses import local_folder, resolve_address
     from curation_assets.engines.identities import digest_files, folder_files
     from curation_assets.training.bridge import frozen_models

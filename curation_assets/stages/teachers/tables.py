@@ -34,7 +34,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
         inputs=(),
         version="1",
         compute=_distillation_fraction,
-        config=lambda ctx, shard: {"size": options.distillation_size},
+        config=lambda ctx: {"size": options.distillation_size},
         fit=Fit(),
         description="One row: the share of the pool that the teachers score, from the rows that it had at first.",
     )
@@ -83,7 +83,7 @@ def _rated_table(
         needs=Needs(
             roles=tuple(sorted({role for method in ctx.methods("teachers") for role in method.roles})), core=True
         ),
-        config=lambda ctx, shard: {
+        config=lambda ctx: {
             **config(ctx),
             "methods": {
                 method.name: [method.version, dict(ctx.profile.methods.get(method.name, {}))]
