@@ -1,7 +1,6 @@
 """Why a sample was kept or dropped: everything the ledgers know about it, over all pools and policies."""
 
 import json
-import os
 import re
 from collections.abc import Callable, Collection
 from functools import partial
@@ -75,21 +74,13 @@ def explain(
     answers = []
     for name in names:
         store = ShardStore(settings.work(name))
-        if _has_shards(store.asset_path(SAMPLES)):
+        if store.partitions(SAMPLES):
             answers += _explain_in(name, store, kind, identifier, policies)
     if not answers:
         where = f"in the pools {', '.join(names) or '(none declared)'}"
         denied = _denied(settings.home, kind, identifier)
         raise ValueError(f"no sample with {kind} {identifier!r} {where}{denied}; expected {_ACCEPTED}")
     return answers
-
-
-def _has_shards(folder: Path) -> bool:
-    try:
-        with os.scandir(folder) as entries:
-            return any(entry.name.startswith("shard=") for entry in entries)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
 
 
 def kind_of(identifier: str) -> str:

@@ -200,6 +200,11 @@ class PoolContext:
 
         return [identify_engine(role, self.profile, pool_models=self.pool_models) for role in roles]
 
+    def distilled(self, roles: Iterable[str]) -> list[str]:
+        """Tables of models that the pool distils itself and that fill some of `roles`: its student, or none."""
+        address = self.profile.roles.get("student", "") if "student" in roles else ""
+        return [f"distilled/{address.removeprefix('pool:')}"] if address.startswith("pool:") else []
+
     def batch_size(self, roles: Iterable[str], default: int = 256) -> int:
         """Largest batch that every role of a method takes, in samples."""
         return min((self.profile.batch_size.get(role, default) for role in roles), default=default)

@@ -139,9 +139,7 @@ def _own_configs(ctx: PoolContext, table: Table) -> dict[str, str] | None:
 
 
 def _models(ctx: PoolContext, table: Table, role_parts: Callable[[str], Sequence[Part]]) -> str | None:
-    address = ctx.profile.roles.get("student", "")
-    own = "distilled/" + address.removeprefix("pool:") if address.startswith("pool:") else None
-    if "student" in table.needs.roles and own is not None and ctx.store.manifest(own) is None:
+    if any(ctx.store.manifest(name) is None for name in ctx.distilled(table.needs.roles)):
         return None
     parts = [part for role in table.needs.roles for part in role_parts(role)]
     if any(part.state == "made" for part in parts):

@@ -33,8 +33,6 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
             "only; take it out"
         )
     roles = ("image_text_encoder", "student") if settings.icc_weight else ("image_text_encoder",)
-    student = ctx.profile.address("student") if "student" in roles else ""
-    distilled = ("distilled/" + student.removeprefix("pool:"),) if student.startswith("pool:") else ()
     yield Table(
         name=CUT,
         grain="pool",
@@ -48,7 +46,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
     yield Table(
         name=CHOSEN_CAPTION,
         grain="shard",
-        inputs=(SAMPLES, *(f"signals/{name}" for name in READ), CUT, *distilled),
+        inputs=(SAMPLES, *(f"signals/{name}" for name in READ), CUT, *ctx.distilled(roles)),
         version="1",
         description=(
             "One row per row of raw/samples: chosen_caption, caption_source (raw, or generated and its number), and "

@@ -6,7 +6,6 @@ home folder). Option `canary_methods`: only these; else every method that reads 
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
@@ -15,7 +14,15 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.options import FlowOptions
 from curation_assets.flow.table import Needs, Shown, Table, TableCheck
 from curation_assets.methods import Method
-from curation_assets.scoring.canary import CANARY_COLUMNS, Canary, build_of, drift_table, read_accepted, score_canary
+from curation_assets.scoring.canary import (
+    CANARY_COLUMNS,
+    CANARY_SCORES_SCHEMA,
+    Canary,
+    build_of,
+    drift_table,
+    read_accepted,
+    score_canary,
+)
 from curation_assets.stages.signals.options import SignalsOptions
 from curation_assets.stores.shard_store import CorruptTableError
 
@@ -30,7 +37,7 @@ def tables(ctx: PoolContext) -> Iterator[Table]:
     yield Table(
         name=CANARY,
         grain="pool",
-        inputs=tuple(sorted({student for method in methods for student in _students(ctx, method)})),
+        inputs=tuple(sorted({student for method in methods for student in ctx.distilled(method.roles)})),
         version="1",
         description=(
             "One row per method, build and canary sample: the frozen set scored by every build so far. A build is "
@@ -88,14 +95,8 @@ def drift_now(ctx: PoolContext) -> pl.DataFrame:
     What is stored stays as it is. Columns as signals/drift; the build is named '<build>, scored now'.
     """
     canary = Canary.read(_path(ctx))
-    earlier = _earlier(ctx, canary)
-    parts = [] if earlier is None else [earlier]
-    for method in _methods(ctx):
-        models: list[Any] = ctx.identities(_roles(method))
-        build = f"{build_of(method, models, ctx.method_config(method.name))}, scored now"
-        engines = ctx.engines(_roles(method))
-        parts.append(score_canary(canary, method, engines, build, models, ctx.batch_size(_roles(method))))
-    return drift_table(pl.concat(parts), read_accepted(ctx.store), fraction=_fraction(ctx))
+    now = (_scored(ctx, canary, method, f"{_build(ctx, method)}, scored now") for method in _methods(ctx))
+    return drift_table(pl.concat([_earlier(ctx, canary), *now]), read_accepted(ctx.store), fraction=_fraction(ctx))
 
 
 def _fraction(ctx: PoolContext) -> float:
@@ -130,34 +131,34 @@ def _roles(method: Method) -> list[str]:
     return [*method.roles, *([CAPTIONER] if "generated_captions" in method.columns else [])]
 
 
-def _students(ctx: PoolContext, method: Method) -> list[str]:
-    address = ctx.profile.address("student") if "student" in method.roles else ""
-    return ["distilled/" + address.removeprefix("pool:")] if address.startswith("pool:") else []
-
-
 def _scores(ctx: PoolContext) -> pl.DataFrame:
     canary = Canary.read(_path(ctx))
-    earlier = _earlier(ctx, canary)
-    parts = [] if earlier is None else [earlier]
+    scores = _earlier(ctx, canary)
     for method in _methods(ctx):
-        models: list[Any] = ctx.identities(_roles(method))
-        build = build_of(method, models, ctx.method_config(method.name))
-        if earlier is not None and earlier.filter(method=method.name, build=build).height:
-            is_it = (pl.col("method") == method.name) & (pl.col("build") == build)
-            parts[0] = parts[0].with_columns(pl.when(is_it).then(True).otherwise("is_current").alias("is_current"))
-            continue
-        engines = ctx.engines(_roles(method))
-        parts.append(score_canary(canary, method, engines, build, models, ctx.batch_size(_roles(method))))
-    return pl.concat(parts)
+        build = _build(ctx, method)
+        is_it = (pl.col("method") == method.name) & (pl.col("build") == build)
+        if scores.filter(is_it).height:
+            scores = scores.with_columns(pl.when(is_it).then(True).otherwise("is_current").alias("is_current"))
+        else:
+            scores = pl.concat([scores, _scored(ctx, canary, method, build)])
+    return scores
 
 
-def _earlier(ctx: PoolContext, canary: Canary) -> pl.DataFrame | None:
+def _build(ctx: PoolContext, method: Method) -> str:
+    return build_of(method, ctx.identities(_roles(method)), ctx.method_config(method.name))
+
+
+def _scored(ctx: PoolContext, canary: Canary, method: Method, build: str) -> pl.DataFrame:
+    roles = _roles(method)
+    return score_canary(canary, method, ctx.engines(roles), build, ctx.identities(roles), ctx.batch_size(roles))
+
+
+def _earlier(ctx: PoolContext, canary: Canary) -> pl.DataFrame:
     """Scores of earlier builds on this canary, none of them current. Another canary starts a new history."""
     try:
-        if ctx.store.manifest(CANARY) is None:
-            return None
-        stored = ctx.store.read(CANARY)
+        if ctx.store.manifest(CANARY) is not None:
+            stored = ctx.store.read(CANARY)
+            return stored.filter(canary_sha256=canary.sha256).with_columns(is_current=pl.lit(False))
     except CorruptTableError:
-        return None
-    kept = stored.filter(pl.col("canary_sha256") == canary.sha256).with_columns(is_current=pl.lit(False))
-    return kept if kept.height else None
+        pass
+    return pl.DataFrame(schema=CANARY_SCORES_SCHEMA)

@@ -71,7 +71,7 @@ def _derived_table(ctx: PoolContext, name: str) -> Table:
     def compute_images(ctx: PoolContext, shard: str, load_image: LoadImage) -> Steps[pl.DataFrame]:
         samples = ctx.store.read(SAMPLES, shard)
         made_from = {
-            "samples": _content(ctx, f"signals/{name}", shard, [SAMPLES], samples),
+            "samples": _content(ctx, shard, [SAMPLES], samples),
             "column": ["1", settings(ctx)],
         }
         with ctx.progress.task(f"{name} {shard}", samples.height) as advance:
@@ -131,9 +131,7 @@ def _signal_table(ctx: PoolContext, method: Method) -> Table:
         for setting, file in method.file_settings.items()
         if file.table is not None and setting not in given
     }
-    inputs += fitted
-    if "student" in method.roles and ctx.profile.address("student").startswith("pool:"):
-        inputs.append("distilled/" + ctx.profile.address("student").removeprefix("pool:"))
+    inputs += [*fitted, *ctx.distilled(method.roles)]
 
     def compute_in_steps(ctx: PoolContext, shard: str, load_image: LoadImage) -> Steps[pl.DataFrame]:
         samples = ctx.store.read(SAMPLES, shard).with_columns(
@@ -148,7 +146,7 @@ def _signal_table(ctx: PoolContext, method: Method) -> Table:
             )  # row for row: both carry on raw/samples
         statistics = {file.parameter: file.parse(_columns(ctx.store.read(table))) for table, file in fitted.items()}
         made_from = {
-            "samples": _content(ctx, f"signals/{method.name}", shard, inputs, samples),
+            "samples": _content(ctx, shard, inputs, samples),
             "method": [method.name, method.version, ctx.method_config(method.name)],
         }
         with ctx.progress.task(f"{method.name} {shard}", samples.height) as advance:
@@ -195,11 +193,10 @@ def _columns(table: pl.DataFrame) -> dict[str, Any]:
     return {name: vectors_of(table[name]) if is_vector[name] else table[name].to_list() for name in table.columns}
 
 
-def _content(ctx: PoolContext, table: str, shard: str, inputs: Sequence[str], samples: pl.DataFrame) -> list[Any]:
+def _content(ctx: PoolContext, shard: str, inputs: Sequence[str], samples: pl.DataFrame) -> list[Any]:
     """Which rows (a retry computes some of a shard), and the content of the tables that they are computed from."""
-    keys = [(name, shard if ctx.store.manifest(name, shard) is not None else None) for name in inputs]
-    versions = [[version.asset, version.content_sha256] for version in ctx.store.input_versions(table, keys)]
-    return [frame_sha256(row_identity(samples)), *versions]
+    contents = [[name, ctx.store.content(name, shard) or ctx.store.content(name)] for name in inputs]
+    return [frame_sha256(row_identity(samples)), *contents]
 
 
 def _origin(column: str) -> tuple[str, str]:
