@@ -73,7 +73,7 @@ def main() -> None:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         tracemalloc.start()
         start = time.process_time()
-        table = image_clusters._clusters(ctx, None)
+        table = image_clusters._clusters(ctx)
         seconds, (_, allocated) = time.process_time() - start, tracemalloc.get_traced_memory()
         resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
         print(

@@ -98,7 +98,7 @@ def test_a_late_shard_changes_no_other_verdict_until_a_refit(tmp_path: Path) -> 
     assert set(notes[0].partition(":")[0].split(", ")) == set(cuts)
     assert all("since then 1 shards came; `curate refit photos`" in note for note in notes)
     subsets = tables_of(ctx)["filtered/subsets"]
-    assert [check.violations(ctx, None) for check in subsets.shown.checks] == [notes]
+    assert [check.violations(ctx) for check in subsets.shown.checks] == [notes]
     tables = tables_of(ctx)
     begun = begin_refit(ctx, tables)
     assert unfinished(ctx) == begun or set(unfinished(ctx).policies) == set(begun.policies)  # type: ignore[union-attr]

@@ -73,7 +73,7 @@ def slow_clusters(ctx: PoolContext, max_fitted: int) -> pl.DataFrame:
 @pytest.mark.parametrize("max_fitted", [1_000_000, 60])
 def test_shard_by_shard_is_all_at_once(pool: PoolContext, max_fitted: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(image_clusters, "MAX_FITTED", max_fitted)
-    table = image_clusters._clusters(pool, None)
+    table = image_clusters._clusters(pool)
     assert table.schema["centroid"] == pl.List(pl.Float32)
     expected = slow_clusters(pool, max_fitted)
     assert table.select("image_count", "centroid").equals(expected)

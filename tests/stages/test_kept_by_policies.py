@@ -71,7 +71,7 @@ def test_counts_and_values_are_those_of_lists_in_memory(rows: list[tuple[Any, ..
         assert found.columns == ["data_set", "method", "mean", "median", "samples"]
         assert found.rows() == [pytest.approx(row) for row in expected]
 
-        spotted = _text_in_images(ctx, None)
+        spotted = _text_in_images(ctx)
         for name, ids in ({"all": None} | subsets).items():
             chosen = values if ids is None else values.filter(pl.col("sample_id").is_in(ids))
             row = spotted.row(by_predicate=pl.col("subset") == name, named=True)
