@@ -33,16 +33,17 @@ OWN_TEXT, DESCRIPTIVE = "own text", "descriptive"  # what an AUC on web pairs te
 
 @dataclass(frozen=True)
 class Measurement:
-    """How well a signal tells clean photographs with their captions from one kind of noise."""
+    """How well a signal tells rows from others: on photographs clean ones from a kind of noise, on web pairs an image's
+    own text from texts of other sites, or a descriptive text from others."""
 
-    kind: str  # of KINDS
-    auc: float  # chance that a clean sample has the better value; .5 is chance
-    low: float  # 95 % interval
+    auc: float  # chance that a clean sample, the own or the descriptive text, has the better value; .5 is chance
+    low: float  # 95 % interval, of web pairs over sites
     high: float
-    n: int  # samples of the kind
+    n: int  # samples of the kind, or pairs
+    of: str = OWN_TEXT
 
     def __str__(self) -> str:
-        return f"{self.kind} {_two(self.auc)} [{_two(self.low)}, {_two(self.high)}], n {self.n}"
+        return f"{_two(self.auc)} [{_two(self.low)}, {_two(self.high)}], n {self.n}"
 
 
 @dataclass(frozen=True)
@@ -51,34 +52,20 @@ class Worth:
 
     reference: str  # 'signals.METHOD' or 'fused.RECIPE'
     made_for: tuple[str, ...]  # kinds of noise, the main one first
-    measurements: tuple[Measurement, ...]  # in the order of made_for
+    measurements: Mapping[str, Measurement]  # kind of noise → what was measured, in the order of made_for
 
     @property
     def is_meaningful(self) -> bool | None:
         """Whether it separates the kind that it is mainly made for (AUC of .65 at least); None: not measured."""
-        main = [measured for measured in self.measurements if measured.kind == self.made_for[0]]
-        return main[0].auc >= PARTLY if main else None
+        main = self.measurements.get(self.made_for[0]) if self.made_for else None
+        return None if main is None else main.auc >= PARTLY
 
     def __str__(self) -> str:
         """Such as 'AUC mismatched .97 [.96, .98], n 500', or that it is not meaningful, or not measured."""
         if not self.measurements:
             return f"not measured on {DOMAIN}"
-        figures = "AUC " + "; ".join(map(str, self.measurements))
+        figures = "AUC " + "; ".join(f"{kind} {measured}" for kind, measured in self.measurements.items())
         return f"not meaningful on {DOMAIN} ({figures})" if self.is_meaningful is False else figures
-
-
-@dataclass(frozen=True)
-class WebMeasurement:
-    """How well a signal tells an image's own text from texts of other sites, or a descriptive text from others."""
-
-    auc: float  # chance that the own, or the descriptive, text has the better value; .5 is chance
-    low: float  # 95 % interval over sites
-    high: float
-    n: int  # pairs
-    of: str = OWN_TEXT
-
-    def __str__(self) -> str:
-        return f"{_two(self.auc)} [{_two(self.low)}, {_two(self.high)}], n {self.n}"
 
 
 @dataclass(frozen=True)
@@ -125,7 +112,7 @@ class WebWorth:
     """What is known of a signal for the rows of a pool of web pairs."""
 
     reference: str
-    parts: tuple[tuple[str, str, float | None, WebMeasurement | None], ...]  # kind, language, share of rows, the larger
+    parts: tuple[tuple[str, str, float | None, Measurement | None], ...]  # kind, language, share of rows, the larger
     # first; no share where the pool's rows are not known yet
 
     @property
@@ -177,8 +164,7 @@ def web_worth_of(
 
     Without `composition`, which a run makes known: for English texts with images of all kinds.
     """
-    engines = None if _rests_on(reference, given) else engines_of(reference, profile)
-    rows = {} if engines is None else _measured_on_web().get((reference, engines), {})
+    rows = _measurements(MEASURED_ON_WEB, reference, profile, given)
     if composition is None:
         group = (ANY_KIND, ENGLISH)
         return WebWorth(reference, ((*group, None, rows[group]),) if group in rows else ())
@@ -196,10 +182,16 @@ def worth_of(reference: str, profile: Profile, given: Collection[str] = ()) -> W
     `reference`: 'signals.METHOD' or 'fused.RECIPE'. Without measurements where these very addresses were not measured,
     and for a table that is neither or is made for no kind of noise.
     """
+    rows, kinds = _measurements(MEASURED, reference, profile, given), _made_for(reference)
+    return Worth(reference, kinds, {kind: rows[kind, ENGLISH] for kind in kinds if (kind, ENGLISH) in rows})
+
+
+def _measurements(
+    path: Path, reference: str, profile: Profile, given: Collection[str]
+) -> Mapping[tuple[str, str], Measurement]:
+    """(kind of image or noise, language) → measurement with the very models of a profile."""
     engines = None if _rests_on(reference, given) else engines_of(reference, profile)
-    rows = {} if engines is None else _measured().get((reference, engines), {})
-    kinds = _made_for(reference)
-    return Worth(reference, kinds, tuple(rows[kind] for kind in kinds if kind in rows))
+    return {} if engines is None else _measured(path).get((reference, engines), {})
 
 
 def engines_of(reference: str, profile: Profile) -> str | None:
@@ -238,22 +230,13 @@ def _made_for(reference: str) -> tuple[str, ...]:
 
 
 @functools.cache
-def _measured_on_web() -> Mapping[tuple[str, str], Mapping[tuple[str, str], WebMeasurement]]:
-    """(reference, engines) → (kind of image, language) → measurement."""
-    rows: dict[tuple[str, str], dict[tuple[str, str], WebMeasurement]] = {}
-    for row in pl.read_csv(MEASURED_ON_WEB, schema_overrides={"engines": pl.String}, glob=False).iter_rows(named=True):
-        measured = WebMeasurement(row["auc"], row["low"], row["high"], row["n"], row["of"])
-        rows.setdefault((row["reference"], row["engines"] or ""), {})[row["kind"], row["language"]] = measured
-    return rows
-
-
-@functools.cache
-def _measured() -> Mapping[tuple[str, str], Mapping[str, Measurement]]:
-    """(reference, engines) → kind → measurement."""
-    rows: dict[tuple[str, str], dict[str, Measurement]] = {}
-    for row in pl.read_csv(MEASURED, schema_overrides={"engines": pl.String}, glob=False).iter_rows(named=True):
-        measured = Measurement(row["kind"], row["auc"], row["low"], row["high"], row["n"])
-        rows.setdefault((row["reference"], row["engines"] or ""), {})[row["kind"]] = measured
+def _measured(path: Path) -> Mapping[tuple[str, str], Mapping[tuple[str, str], Measurement]]:
+    """(reference, engines) → (kind of image or noise, language) → measurement."""
+    rows: dict[tuple[str, str], dict[tuple[str, str], Measurement]] = {}
+    for row in pl.read_csv(path, schema_overrides={"engines": pl.String}, glob=False).iter_rows(named=True):
+        measured = Measurement(row["auc"], row["low"], row["high"], row["n"], row.get("of", OWN_TEXT))
+        group = row["kind"], row.get("language", ENGLISH)
+        rows.setdefault((row["reference"], row["engines"] or ""), {})[group] = measured
     return rows
 
 

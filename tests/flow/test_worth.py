@@ -117,9 +117,9 @@ def measured_on_web(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "signals.descriptive,,all,en,descriptive,0.885,0.848,0.918,377\n"
     )
     monkeypatch.setattr(worth, "MEASURED_ON_WEB", path)
-    worth._measured_on_web.cache_clear()
+    worth._measured.cache_clear()
     yield
-    worth._measured_on_web.cache_clear()
+    worth._measured.cache_clear()
 
 
 @pytest.mark.usefixtures("measured_on_web")
