@@ -502,7 +502,7 @@ def sieve8(sources: Sources) -> list[Row]:
                     Policy(name="clip", rank_by="signals.clip_score", fraction=1.0),
                 )
                 pool = Pool(ctx.store, ctx.progress)
-                table = iou_at(pool.held(Wanted.of(ranked[0]) | Wanted.of(ranked[1])), *ranked, TOP_SHARES)
+                table = iou_at(pool, *ranked, TOP_SHARES)
                 samples = sum(int((rows["status"] == "kept").sum()) for rows in pool.parts())
             except MissingTableError:
                 missing.append(lacks_values(ctx, reference))

@@ -319,7 +319,7 @@ _COLUMNS = [*IDENTITY, "decided_by", "value", "margin", "verdict", "reason"]
 def judged_side(pool: Pool, policy: Policy, cut: PolicyCut | None = None) -> Side:
     """Judge a pool by a policy: by a frozen `cut`, or by one fitted now."""
     wanted = Wanted.of(policy)
-    fitted = fit_cut(policy, pool.held(Wanted.of(policy, with_reasons=False))) if cut is None else cut
+    fitted = fit_cut(policy, pool) if cut is None else cut
 
     def read(shards: Sequence[str], columns: Sequence[str]) -> pl.DataFrame:
         return judge(policy, remaining(policy, read_rows(pool.store, shards, wanted)), fitted).select(columns)

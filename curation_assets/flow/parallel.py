@@ -79,12 +79,12 @@ def materialise_partitions(
     """
     partitions: Sequence[str | None] = [None] if keys is None else keys
     if len(partitions) > 1 and STAGES[table.stage].is_derived:
-        yield from _counted(_in_threads(ctx, table, partitions, tables, ctx.settings.threads), advance)
+        yield from _in_threads(ctx, table, partitions, tables, ctx.settings.threads, advance)
         return
     if len(partitions) > 1 and table.needs.at_once > 1:
         for start in range(0, len(partitions), SHARDS_PER_ROUND):
             of_round = partitions[start : start + SHARDS_PER_ROUND]
-            yield from _counted(_in_threads(ctx, table, of_round, tables, table.needs.at_once), advance)
+            yield from _in_threads(ctx, table, of_round, tables, table.needs.at_once, advance)
         return
     elsewhere = _of_workers(ctx, table, partitions, tables)
     for partition in partitions:
@@ -93,8 +93,9 @@ def materialise_partitions(
             advance(1)
     if elsewhere:
         executor = workers(ctx.settings, _roles_of_run(ctx, table, tables))
+        named = ctx.settings, ctx.pool.name, ctx.run_id, ctx.planned, table.name  # a worker gets names, no data
         jobs: dict[Future[Outcome], str | None] = {
-            executor.submit(_in_worker, *_named(ctx), table.name, partition): partition for partition in elsewhere
+            executor.submit(_in_worker, *named, partition): partition for partition in elsewhere
         }
         try:
             for job in _as_completed(executor, jobs, advance):
@@ -135,12 +136,6 @@ def _stale(ctx: PoolContext, table: Table, shards: Sequence[str | None], tables:
     return stale
 
 
-def _counted(outcomes: Iterable[tuple[str | None, Outcome]], advance: Advance) -> Iterator[tuple[str | None, Outcome]]:
-    for outcome in outcomes:
-        yield outcome
-        advance(1)
-
-
 def _as_completed(executor: Executor, jobs: Collection[Future[Result]], advance: Advance) -> Iterator[Future[Result]]:
     """Jobs as they finish. `advance` hears of them, and of parts of those in hand: a training takes minutes."""
     waiting, shown = set(jobs), 0.0
@@ -177,7 +172,7 @@ def _outcome_of_call(ctx: PoolContext, table: Table, job: Future[Outcome]) -> Ou
 
 
 def _in_threads(
-    ctx: PoolContext, table: Table, shards: Sequence[str | None], tables: Tables, threads: int
+    ctx: PoolContext, table: Table, shards: Sequence[str | None], tables: Tables, threads: int, advance: Advance
 ) -> Iterator[tuple[str | None, Outcome]]:
     """SQL and polars on small tables: milliseconds per shard, most of them outside Python's lock. Or downloads, which
     wait for servers.
@@ -189,8 +184,9 @@ def _in_threads(
             waiting = set(jobs)
             while waiting:  # with an end: while polars handles SIGINT, a wait without one does not hear of it
                 done, waiting = wait(waiting, STOP_SECONDS, FIRST_COMPLETED)
-                for job in done:
-                    yield from job.result()
+                for outcome in (outcome for job in done for outcome in job.result()):
+                    yield outcome
+                    advance(1)
         finally:  # of a run that is stopped, only the shards in hand are finished
             ctx.is_stopped.set()
             executor.shutdown(wait=False, cancel_futures=True)
@@ -486,11 +482,6 @@ def _end_with_parent() -> None:
     if parent is not None:
         parent.join()
         os._exit(1)
-
-
-def _named(ctx: PoolContext) -> tuple[Settings, str, str, frozenset[str]]:
-    """What a worker opens a context from: names, no data."""
-    return ctx.settings, ctx.pool.name, ctx.run_id, ctx.planned
 
 
 def _in_worker(

@@ -29,7 +29,6 @@ STATES = ("kept", "dropped", "failed")
 DROP_REASON = "drop_reason"
 REPEATED = "duplicate_across_shards"  # why a row is dropped whose sample an earlier one has
 ROWS_AT_ONCE = 200_000  # of a pool that is read part by part
-HELD_ROWS = 1_000_000  # of a pool that is read once for several looks
 
 
 def uid_columns(column: str = "sample_id") -> list[pl.Expr]:
@@ -142,7 +141,9 @@ class Pool:
         """The shards of each part."""
         groups: list[list[str]] = []
         size = 0
-        for shard, count in self._row_counts().items():
+        for shard in self.store.partitions(SAMPLES) if self.shards is None else self.shards:
+            manifest = self.store.manifest(SAMPLES, shard)
+            count = manifest.row_count if manifest else 0
             size += count
             if groups and size <= ROWS_AT_ONCE:
                 groups[-1].append(shard)
@@ -150,21 +151,6 @@ class Pool:
                 groups.append([shard])
                 size = count
         return groups
-
-    @property
-    def row_count(self) -> int:
-        """How many rows raw/samples has in these shards."""
-        return sum(self._row_counts().values())
-
-    def _row_counts(self) -> dict[str, int]:
-        """Shard → its rows in raw/samples; 0 where it is not there."""
-        shards = self.store.partitions(SAMPLES) if self.shards is None else self.shards
-        manifests = {shard: self.store.manifest(SAMPLES, shard) for shard in shards}
-        return {shard: manifest.row_count if manifest else 0 for shard, manifest in manifests.items()}
-
-    def held(self, wanted: Wanted) -> Rows:
-        """The same rows: in memory where they are few, else read for every look."""
-        return Frames(list(self.parts(wanted))) if self.row_count <= HELD_ROWS else self
 
 
 def read_rows(store: ShardStore, shards: Sequence[str], wanted: Wanted = NOTHING_MORE) -> pl.DataFrame:

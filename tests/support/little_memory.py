@@ -15,7 +15,6 @@ def little_memory(rows: int) -> Iterator[None]:
     """Parts of one shard or of so many rows, none of whose values are held; buckets of two values."""
     limits = [
         (pool_rows, "ROWS_AT_ONCE", rows),
-        (pool_rows, "HELD_ROWS", 0),
         (judging, "HELD_VALUES", 0),
         (judging, "SAMPLED", max(2, rows)),
         (leave_one_out, "FITTED_ROWS", 50),

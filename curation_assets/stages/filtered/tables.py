@@ -107,7 +107,7 @@ def recipes_of(ctx: PoolContext) -> dict[str, tuple[str, ...]]:
 
 def _cut_table(policy: Policy) -> Table:
     def compute(ctx: PoolContext) -> pl.DataFrame:
-        return cut_frame(fit_cut(policy, _pool(ctx).held(Wanted.of(policy, with_reasons=False))))
+        return cut_frame(fit_cut(policy, _pool(ctx)))
 
     def without(ctx: PoolContext, sample_ids: Collection[str]) -> pl.DataFrame | None:
         cut = cut_of(ctx, policy.name)
