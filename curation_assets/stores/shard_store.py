@@ -605,13 +605,13 @@ class ShardStore:
             keys: list[str | None] = [partition]
             if partition is None and self.manifest(asset) is None:
                 keys = [*self.partitions(asset)]
-            manifests = [(key, self.manifest(asset, key)) for key in keys]
-            if not manifests or any(manifest is None for _, manifest in manifests):
+            manifests = [self.manifest(asset, key) for key in keys]
+            if not manifests or None in manifests:
                 raise MissingInputError(
                     f"{reader} reads {named(asset, partition)}, which is not materialised; materialise {asset} first "
                     f"(`curate run {self.root.name}`)"
                 )
-            versions += [InputVersion(asset, key, m.content_sha256) for key, m in manifests if m is not None]
+            versions += [manifest.version for manifest in manifests if manifest is not None]
         return tuple(versions)
 
     def is_fresh(self, asset: str, partition: str | None = None, **made_from: Unpack[MadeFrom]) -> bool:
