@@ -33,6 +33,7 @@ from curation_assets.cli.what_ifs import (
     ThresholdOption,
     prefilters_of,
 )
+from curation_assets.core.errors import few
 from curation_assets.core.progress import reporter_for
 from curation_assets.core.settings import shard_key, shard_number
 from curation_assets.core.table_names import DUPLICATES, REGISTERED_SHARDS, SAMPLES
@@ -173,8 +174,7 @@ def _show_pieces(pieces: Sequence[Mapping[str, Any]]) -> None:
     for piece in pieces:
         size = f"{piece['size'] / 1e6:,.1f}" if piece["size"] is not None else "unknown"
         state = STATES[piece["state"]] + ("" if piece["is_required"] else ", something stands in")
-        users = ", ".join(piece["tables"][:2]) + (" …" if len(piece["tables"]) > 2 else "")
-        rows.append((piece["name"], piece["address"] or "–", state, size, users))
+        rows.append((piece["name"], piece["address"] or "–", state, size, few(piece["tables"], 2)))
     headings = ("model or file", "address", "state", "MB", "for")
     show_table(headings, rows, left=("model or file", "address", "state", "for"), title="Models and files")
     for piece in pieces:
@@ -187,9 +187,8 @@ def cost_sentence(plan: Mapping[str, Any]) -> str:
     if plan["cpu_seconds"] is None:
         return "No table that would be made has a recorded timing: what stands as ? is known after its first run"
     untimed = plan["without_timing"]
-    names = ", ".join(untimed[:5]) + (f" and {len(untimed) - 5} more" if len(untimed) > 5 else "")
     return f"About {plan['cpu_seconds']:,.0f} CPU s and {plan['gpu_seconds']:,.0f} GPU s, from recorded timings" + (
-        f"; no timing yet of {names}" if untimed else ""
+        f"; no timing yet of {few(untimed, 5)}" if untimed else ""
     )
 
 

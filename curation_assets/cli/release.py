@@ -20,6 +20,7 @@ from curation_assets.cli.common import (
     warn,
 )
 from curation_assets.cli.diff import the_pool
+from curation_assets.core.errors import few
 from curation_assets.core.table_names import SAMPLES
 from curation_assets.stores.lease import pool_lease
 from curation_assets.stores.releases import (
@@ -71,8 +72,8 @@ def create(
             notice(sentence)
     waiting = set(ctx.shards()) - set(ctx.store.partitions(SAMPLES))
     if waiting:
-        few = ", ".join(sorted(waiting)[:5])
-        warn(f"{len(waiting)} shards of the pool's source are not computed yet and so not in it: {few}")
+        names = few(sorted(waiting), 5)
+        warn(f"{len(waiting)} shards of the pool's source are not computed yet and so not in it: {names}")
     if as_json:
         show_json(_content(release))
         return

@@ -31,6 +31,7 @@ from curation_assets.cli.common import (
     with_home,
 )
 from curation_assets.cli.memory import PeakMemory
+from curation_assets.core.errors import few
 from curation_assets.core.progress import reporter_for
 from curation_assets.core.settings import home_name
 from curation_assets.core.stages import STAGES, stage_position
@@ -243,7 +244,7 @@ def _next_phase(left: Sequence[Table]) -> Phase | None:
 
 def _show_left(pool: str, left: Sequence[Table]) -> None:
     if left:
-        names = ", ".join(table.name for table in left[:5]) + (" …" if len(left) > 5 else "")
+        names = few((table.name for table in left), 5)
         notice(f"Left: {len(left)} tables that rest on the other phase: {names}")
         notice(
             f"Next, once all shards are there: `curate run {pool} --phase {_next_phase(left)}`, or `curate run {pool}`"
@@ -349,9 +350,8 @@ def _show_warnings(ctx: PoolContext) -> None:
 def _show_removed_shards(ctx: PoolContext) -> None:
     missing = missing_shards(ctx)
     if missing:
-        names = ", ".join(missing[:5]) + (" …" if len(missing) > 5 else "")
         warn(
-            f"the source no longer has {len(missing)} stored shards: {names}. They count as before; "
+            f"the source no longer has {len(missing)} stored shards: {few(missing, 5)}. They count as before; "
             f"`curate pool remove-shard {ctx.pool.name} SHARD` takes them out"
         )
 

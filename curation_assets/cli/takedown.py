@@ -19,7 +19,7 @@ from curation_assets.cli.common import (
     show_json,
     with_home,
 )
-from curation_assets.core.errors import EXPECTED_ERRORS
+from curation_assets.core.errors import EXPECTED_ERRORS, few
 from curation_assets.core.progress import reporter_for
 from curation_assets.flow.context import PoolContext
 from curation_assets.operations.opt_out_checks import forget_proposed, proposed_opt_outs
@@ -174,8 +174,7 @@ def apply(
     if unfound := entries_without_rows(settings.home):
         notice(
             f"{len(unfound)} entries of the denylist have named no row that a pool held, so far: "
-            + ", ".join(f"{one.kind} {one.hash[:ENTRY_DIGITS]}" for one in unfound[:SHOWN])
-            + (", …" if len(unfound) > SHOWN else "")
+            + few((f"{one.kind} {one.hash[:ENTRY_DIGITS]}" for one in unfound), SHOWN)
             + "; `takedown add` says which value an entry stands for"
         )
     held = each_pool(map(str, export or ()), rewrite, what="export")
@@ -225,8 +224,7 @@ def _show(certificate: dict[str, Any]) -> None:
     if same := certificate["same_image"]:
         show(
             f"  the same image, byte for byte, stays in {len(same)} other rows: "
-            + ", ".join(f"{one['pool']} {one['sample_id']}" for one in same[:SHOWN])
-            + (", …" if len(same) > SHOWN else "")
+            + few((f"{one['pool']} {one['sample_id']}" for one in same), SHOWN)
             + "; `curate takedown add --uid ID` takes one down"
         )
     for source in certificate["sources_not_ours"]:

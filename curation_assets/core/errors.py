@@ -1,5 +1,7 @@
 """Errors that a user can do something about: shown as sentences. Anything else is a bug and keeps its traceback."""
 
+from collections.abc import Iterable
+
 
 class ExpectedError(Exception):
     """Base of the errors of this project that state what was got, what was expected and what to do."""
@@ -25,6 +27,12 @@ def install_extra(extra: str) -> str:
 def first_line(error: BaseException) -> str:
     """What an error says, short; its type where it says nothing."""
     return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+
+
+def few(names: Iterable[str], most: int) -> str:
+    """'a, b and 3 more': some names, for a sentence."""
+    listed = list(names)
+    return ", ".join(listed[:most]) + (f" and {len(listed) - most:,} more" if len(listed) > most else "")
 
 
 EXPECTED_ERRORS = (ExpectedError, ValueError, OSError)

@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 
 from curation_assets.audit.index import Index, refresh_index
+from curation_assets.core.errors import few
 from curation_assets.core.settings import SHARDS_PER_RUN, Settings
 from curation_assets.core.table_names import REGISTERED_SHARDS, SAMPLES
 from curation_assets.defs.assets import partitions_per_run
@@ -100,8 +101,7 @@ def _is_of(run: dg.DagsterRun, ctx: PoolContext) -> bool:
 
 
 def _listed(noun: str, names: Sequence[str]) -> str:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return f"{noun}{'s' * (len(names) > 1)} {', '.join(names[:SHOWN])}{more}"
+    return f"{noun}{'s' * (len(names) > 1)} {few(names, SHOWN)}"
 
 
 def _last_written(ctx: PoolContext) -> float:

@@ -10,6 +10,7 @@ import dagster as dg
 import polars as pl
 
 from curation_assets.audit.origin import combined_version
+from curation_assets.core.errors import few
 from curation_assets.flow.conservation import Rows, counts_by_state
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.run_table import ENOUGH_SUCCEEDED, CheckResult, ShardResult, TableResult
@@ -186,12 +187,13 @@ def check_result(ctx: PoolContext, outcome: CheckResult, result: TableResult) ->
         metadata["shards checked"] = len(result.shards)
         blocked = ctx.store.blocked(result.table.name).keys() - {of_shard.shard or WHOLE for of_shard in result.shards}
         if blocked:
-            metadata["blocked since earlier runs"] = _first_of(sorted(blocked))
+            metadata["blocked since earlier runs"] = few(sorted(blocked), SHOWN_SHARDS)
     description = _summary(wrong, result) if wrong else None
-    few = {one.shard or WHOLE: "; ".join(one.warnings) for one in result.shards if one.warnings}
-    if outcome.check.name == ENOUGH_SUCCEEDED and few:
-        metadata["shards with too few rows"] = wrong_table(few)
-        passes = f"the pool as a whole passes, {len(few)} of {len(result.shards)} shards do not: {_first_of([*few])}"
+    warned = {one.shard or WHOLE: "; ".join(one.warnings) for one in result.shards if one.warnings}
+    if outcome.check.name == ENOUGH_SUCCEEDED and warned:
+        metadata["shards with too few rows"] = wrong_table(warned)
+        shown = few(warned, SHOWN_SHARDS)
+        passes = f"the pool as a whole passes, {len(warned)} of {len(result.shards)} shards do not: {shown}"
         description = "; ".join(filter(None, (description, passes)))
     if wrong and (is_blocking or len(wrong) > 1 or result.table.grain != "pool"):  # else its sentence is all there is
         metadata[WRONG] = wrong_table(wrong)
@@ -230,9 +232,4 @@ def _summary(wrong: Mapping[str, str], result: TableResult) -> str:
     """Which shards fail; of a whole-pool table, what is wrong."""
     if result.table.grain == "pool":
         return next(iter(wrong.values())) + (f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else "")
-    return f"{len(wrong)} of {len(result.shards)} fail: {_first_of(list(wrong))}"
-
-
-def _first_of(names: Sequence[str]) -> str:
-    more = f" and {len(names) - SHOWN_SHARDS} more" if len(names) > SHOWN_SHARDS else ""
-    return ", ".join(names[:SHOWN_SHARDS]) + more
+    return f"{len(wrong)} of {len(result.shards)} fail: {few(wrong, SHOWN_SHARDS)}"

@@ -19,6 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
+from curation_assets.core.errors import few
 from curation_assets.foreign.guards import GUARDS
 
 State = Literal["ok", "warning", "broken"]
@@ -115,9 +116,8 @@ def packages() -> Iterator[Finding]:
             for name, locked in _locked(lock).items()
             if (found := _version(name)) is not None and found not in locked
         ]
-        shown = ", ".join(differ[:4]) + (" …" if len(differ) > 4 else "")
         if differ:
-            yield Finding("lock", "warning", f"{len(differ)} packages are not as locked: {shown}", advice)
+            yield Finding("lock", "warning", f"{len(differ)} packages are not as locked: {few(differ, 4)}", advice)
         else:
             yield Finding("lock", "ok", f"all as in {lock}")
 

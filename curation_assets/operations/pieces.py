@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from curation_assets.core.errors import ExpectedError
+from curation_assets.core.errors import ExpectedError, few
 from curation_assets.core.table_names import (
     FUSION_WEIGHTS,
 )
@@ -69,7 +69,7 @@ def check_pieces(pieces: Iterable[Piece]) -> None:
     """Raises MissingPiecesError that names every required piece that is missing, what needs it and what to do."""
     missing = [piece for piece in pieces if piece.state == "missing" and piece.is_required]
     if missing:
-        sentences = [f"{_named(piece)} (for {_few(piece.tables)}): {piece.advice}" for piece in missing]
+        sentences = [f"{_named(piece)} (for {few(piece.tables, 3)}): {piece.advice}" for piece in missing]
         raise MissingPiecesError(
             f"nothing was started, for {len(missing)} {'piece is' if len(missing) == 1 else 'pieces are'} missing:\n  "
             + "\n  ".join(sentences)
@@ -126,7 +126,3 @@ def _files(ctx: PoolContext, chosen: list[Table]) -> list[Piece]:
 
 def _named(piece: Piece) -> str:
     return f"{piece.name} {piece.address}" if piece.address else piece.name
-
-
-def _few(names: tuple[str, ...]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

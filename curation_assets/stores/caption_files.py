@@ -13,6 +13,7 @@ from typing import Any, overload
 import polars as pl
 from PIL import Image
 
+from curation_assets.core.errors import few
 from curation_assets.stores.image_files import locate
 from curation_assets.stores.image_formats import IMAGE_SUFFIXES
 from curation_assets.stores.images import DEFAULT_LIMITS, ImageLimits, ImageRejected, decode_image
@@ -50,13 +51,13 @@ def read_caption_pairs(
     if unknown:
         raise ValueError(
             f"{len(unknown):,} of {len(texts):,} hypotheses are of images without references in {references}: "
-            f"{_shown(unknown)}; its images are named {_shown(list(referenced))}"
+            f"{few(unknown, _SHOWN)}; its images are named {few(list(referenced), _SHOWN)}"
         )
     missing = [image for image in referenced if image not in texts]
     if missing and not only_hypotheses:
         raise ValueError(
             f"{len(missing):,} of {len(referenced):,} images of {references} have no hypothesis in {hypotheses}: "
-            f"{_shown(missing)}; add them, or measure the {len(texts):,} others alone with --subset"
+            f"{few(missing, _SHOWN)}; add them, or measure the {len(texts):,} others alone with --subset"
         )
     ids = [image for image in referenced if image in texts]
     return CaptionPairs(
@@ -109,8 +110,8 @@ def find_images(folder: Path, pairs: CaptionPairs) -> ImageFiles:
             paths.append(path)
     if missing:
         raise ValueError(
-            f"{len(missing):,} of {len(pairs.image_ids):,} images are not in {folder}: {_shown(missing)}; expected "
-            "files named as the references name them, or by the image's id"
+            f"{len(missing):,} of {len(pairs.image_ids):,} images are not in {folder}: {few(missing, _SHOWN)}; "
+            "expected files named as the references name them, or by the image's id"
         )
     return ImageFiles(paths)
 
@@ -233,11 +234,7 @@ def _one_per_image(rows: Iterable[tuple[str, str]], path: Path) -> Mapping[str, 
         texts[image] = caption
     if twice:
         raise ValueError(
-            f"{path}: {len(set(twice)):,} images have several hypotheses ({_shown(list(dict.fromkeys(twice)))}); "
+            f"{path}: {len(set(twice)):,} images have several hypotheses ({few(dict.fromkeys(twice), _SHOWN)}); "
             "the metrics take exactly one for each"
         )
     return texts
-
-
-def _shown(ids: list[str]) -> str:
-    return ", ".join(ids[:_SHOWN]) + (", …" if len(ids) > _SHOWN else "")

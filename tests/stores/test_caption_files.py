@@ -71,7 +71,7 @@ def test_images_that_differ_are_named(tmp_path: Path) -> None:
     assert (pairs.image_ids, pairs.hypotheses) == (["1", "3"], ["", "x"]), "an empty caption is a caption"
     other = tmp_path / "other.csv"
     other.write_text("image_id,caption\n000000000001,x\n")
-    with pytest.raises(ValueError, match=r"without references .*: 000000000001; its images are named 1, 2, 3, …"):
+    with pytest.raises(ValueError, match=r"without references .*: 000000000001; its images are named 1, 2, 3 and "):
         read_caption_pairs(other, annotations, only_hypotheses=True)
     with pytest.raises(ValueError, match=r"2 images have several hypotheses \(2, 1\)"):
         read_caption_pairs(_table(tmp_path, ["1", "2", "2", "1", "1"]), annotations)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
 
+from curation_assets.core.errors import few
 from curation_assets.evaluation.sets.images import EvaluationImage, EvaluationSet, load_image
 from curation_assets.evaluation.sets.layouts import (
     LAYOUTS,
@@ -86,9 +87,8 @@ def read_layout(path: Path, split: str | None, layouts: Mapping[Reader, str]) ->
         if read is not None:
             return read
     there = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith("."))
-    more = f" and {len(there) - LISTED} more" if len(there) > LISTED else ""
     raise ValueError(
-        f"{folder} is no evaluation set that we know; it holds {', '.join(there[:LISTED]) or 'nothing'}{more}; "
+        f"{folder} is no evaluation set that we know; it holds {few(there, LISTED) or 'nothing'}; "
         f"expected one of: {'; '.join(layouts.values())}{'' if len(layouts) > len(LAYOUTS) else ELSEWHERE}"
     )
 

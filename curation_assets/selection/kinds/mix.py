@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from curation_assets.core.errors import few
 from curation_assets.core.validation import Number, Whole, checked, setting
 from curation_assets.methods import oriented
 from curation_assets.numeric.identity import draw_keys
@@ -108,11 +109,10 @@ class KIND(Kind):
             parts.append(pl.DataFrame(columns, schema_overrides={"group": pl.String}).filter(pl.Series(above)))
         if absent := sorted(set(self.shares) - known):
             near = get_close_matches(absent[0], known, n=1)
-            there = ", ".join(sorted(known)[:SHOWN_GROUPS]) + (", …" if len(known) > SHOWN_GROUPS else "")
             raise ValueError(
                 f"shares names {absent[0]!r}, and no row has that {self.by}"
                 + (f"; did you mean {near[0]!r}?" if near else ";")
-                + f" {self.by} of the rows: {there or 'none'}"
+                + f" {self.by} of the rows: {few(sorted(known), SHOWN_GROUPS) or 'none'}"
             )
         rows = pl.concat(parts).unique("sample_id", keep="first", maintain_order=True)
         if rows.is_empty():

@@ -1,9 +1,8 @@
 """What is wrong with a pool's source, in sentences for people: what of it is lost, is there twice, or holds no rows."""
 
-from collections.abc import Iterable
-
 import polars as pl
 
+from curation_assets.core.errors import few
 from curation_assets.core.table_names import REGISTERED_SHARDS
 from curation_assets.flow.context import PoolContext
 from curation_assets.stores.images import COMPRESSIONS
@@ -52,7 +51,7 @@ def pool_notes(ctx: PoolContext) -> list[str]:
             f"no shard has a row: nothing can be scored or selected. Expected samples in {ctx.pool.source or 'it'}"
         )
     elif empty:
-        sentences.append(f"without rows: {_shown(empty)}")
+        sentences.append(f"without rows: {few(empty, SHOWN)}")
     if stored:
         sentences += _sentences(ctx.store.scan(REGISTERED_SHARDS).select("shard", "tar", "source_reason"))
     return sentences
@@ -80,9 +79,3 @@ def _sentences(rows: pl.LazyFrame) -> list[str]:
         if group.height > SHOWN:
             sentences.append(f"… and {group.height - SHOWN:,} more shards with {kind_of_rows}")
     return sentences
-
-
-def _shown(shards: Iterable[str]) -> str:
-    named = list(shards)
-    more = f" … ({len(named)})" if len(named) > SHOWN else ""
-    return ", ".join(named[:SHOWN]) + more
