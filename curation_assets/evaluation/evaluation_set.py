@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import polars as pl
 
+from curation_assets.core.errors import few
 from curation_assets.core.table_names import EVALUATION_SET, SAMPLES
 from curation_assets.evaluation.options import DownstreamOptions
 from curation_assets.evaluation.sets.images import EvaluationImage, load_image
@@ -84,7 +85,7 @@ def chosen_set(ctx: PoolContext) -> Chosen | None:
         return Chosen("split", share=share)
     if kind == "shard":
         if rest not in ctx.shards():
-            raise ValueError(f"evaluation_set: the pool has no shard {rest!r}; it has {', '.join(ctx.shards()[:5])} …")
+            raise ValueError(f"evaluation_set: the pool has no shard {rest!r}; it has {few(ctx.shards(), 5) or 'none'}")
         return Chosen("shard", shard=rest)
     path = Path(text).expanduser()
     if not path.exists():

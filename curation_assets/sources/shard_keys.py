@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from curation_assets.core.errors import StoreError
+from curation_assets.core.errors import StoreError, few
 from curation_assets.core.json_files import read_json
 from curation_assets.core.seal import read_sealed_json
 from curation_assets.core.settings import LAST_SHARD, shard_key, shard_number
@@ -50,7 +50,7 @@ def tar_of_shard(pool: str, source: Path, work: Path, shard: str) -> Path:
             return tar
     tars = tars_by_shard(pool, source, work)
     if shard not in tars:
-        raise ValueError(f"pool {pool!r} has no shard {shard!r}; it has {len(tars)}: {list(tars)[:5]} …")
+        raise ValueError(f"pool {pool!r} has no shard {shard!r}; it has {few(tars, 5) or 'none'}")
     return tars[shard]
 
 

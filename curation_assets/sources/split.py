@@ -15,6 +15,7 @@ from typing import Any
 
 import polars as pl
 
+from curation_assets.core.errors import few
 from curation_assets.core.seal import read_sealed_json, sealed_json
 from curation_assets.core.settings import shard_key
 from curation_assets.numeric.identity import SAMPLE_ID, sample_id_of
@@ -48,7 +49,7 @@ class Split:
         Raises ValueError for no such shard, and for a damaged file.
         """
         if shard not in self.rows:
-            raise ValueError(f"no shard {shard!r}; the source has {len(self.rows)}: {sorted(self.rows)[:5]} …")
+            raise ValueError(f"no shard {shard!r}; the source has {few(sorted(self.rows), 5) or 'none'}")
         with self._naming_damage(shard) as path:
             frame = read_parquet(path)
         if frame_sha256(frame) != self.content_sha256[shard]:
