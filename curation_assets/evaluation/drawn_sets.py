@@ -13,12 +13,21 @@ import numpy as np
 import polars as pl
 
 from curation_assets.core.table_names import CONTAMINATION, SAMPLES, reference_of
-from curation_assets.numeric.identity import as_pairs
 from curation_assets.numeric.selection import random_ranking, share_count
 from curation_assets.selection.judging import judge_pool, multiplicity
 from curation_assets.selection.policy import RANDOM, Policy
-from curation_assets.selection.rows import DROP_REASON, ROW_KEY, Changed, Rows, Wanted, dropped, uid_columns, values_of
-from curation_assets.stores.columns import halves_of, uid_texts
+from curation_assets.selection.rows import (
+    DROP_REASON,
+    ROW_KEY,
+    UID,
+    Changed,
+    Rows,
+    Wanted,
+    dropped,
+    uid_columns,
+    values_of,
+)
+from curation_assets.stores.columns import uid_texts
 
 LEXICON = "signals/concreteness_lexicon"
 POLICY, CONTROL, FILE = "policy", "control", "file"  # kinds
@@ -128,15 +137,13 @@ def _by_length(rows: pl.DataFrame) -> pl.DataFrame:
 
 def given_set(packed: np.ndarray, pool: Rows, size: float | None) -> pl.DataFrame:
     """Trainable rows whose ids are listed in sorted u8,u8, as `_listed`, each as often as it is there."""
-    ids, counts = np.unique(as_pairs(packed["f0"], packed["f1"]), return_counts=True)
-    ids, counts = np.append(ids, b""), np.append(counts, 0)  # where ids come that are after all of these
+    ids = pl.DataFrame(dict(zip(UID, (packed["f0"], packed["f1"]), strict=True)))
+    counted = ids.group_by(UID).agg(times=pl.len())
 
     def listed() -> Iterator[pl.DataFrame]:
         for rows in pool.parts():
-            mine = as_pairs(*halves_of(rows["sample_id"]).T)
-            place = np.searchsorted(ids[:-1], mine)
-            is_kept = (rows["status"] == "kept").to_numpy()
-            yield _listed(rows, np.where(is_kept & (ids[place] == mine), counts[place], 0))
+            times = rows.select(uid_columns()).join(counted, on=UID, how="left", maintain_order="left")["times"]
+            yield _listed(rows, times.fill_null(0).set(rows["status"] != "kept", 0).to_numpy())
 
     return pl.concat(listed()) if size is None else drawn(listed(), _count(pool, size))
 

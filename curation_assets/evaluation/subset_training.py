@@ -6,9 +6,9 @@ and a stopped training goes on from its last checkpoint; `downstream/<trainer>` 
 
 import functools
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -27,7 +27,6 @@ from curation_assets.evaluation.options import DownstreamOptions
 from curation_assets.evaluation.trainers import Examples, Task, Trainer, all_trainers
 from curation_assets.evaluation.training_sets import (
     TRAINING_SETS,
-    SetFacts,
     captions_config,
     keys_of_pool,
     sets_of,
@@ -41,6 +40,9 @@ from curation_assets.evaluation.vision_features import (
 )
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.table import Needs, Shown, Table, Trainings
+
+if TYPE_CHECKING:
+    from curation_assets.evaluation.caption_metrics import Values
 
 _RUN_SCHEMAS: dict[str, Any] = {
     "captions": {"image_id": pl.String, "caption": pl.String},
@@ -262,53 +264,45 @@ def _metrics_config(ctx: PoolContext, trainer: Trainer) -> dict[str, Any]:
 
 def metrics_of(ctx: PoolContext, trainer: Trainer) -> pl.DataFrame:
     """METRICS_SCHEMA of every training set, size and seed."""
+    from curation_assets.evaluation.caption_metrics import Measured
+
     sets, keys = sets_of(ctx), keys_of_pool(ctx)
     reason = untrained_reason(ctx)
-    if reason is not None:
-        wanted = [TrainingKey.parse(key) for key in keys]
-        rows = [_row(sets, key, 0, "none", None, reason) for key in wanted]
-        return pl.DataFrame(rows, schema=METRICS_SCHEMA)
-    given = {key: ctx.store.read(f"downstream/{trainer.name}_runs", key) for key in keys}
-    trained = {key: frame for key, frame in given.items() if frame.height}
-    measured: _Metrics
-    if trainer.gives == "captions":
-        measured = _of_captions(ctx, trainer, trained)
+    if reason is None:
+        measured = _measured(ctx, trainer, keys)
+        counts = {key: int(ctx.store.read(TRAINING_SETS, key)["count"].sum()) for key in keys}
     else:
-        measured = {
-            key: {metric: (value, None) for metric, value in frame.iter_rows()} for key, frame in trained.items()
-        }
-    names = list(next(iter(measured.values()), {"none": None}))
-    untrained: dict[str, tuple[float | None, str | None]] = {name: (None, _too_small(ctx, trainer)) for name in names}
+        measured = {key: {"none": Measured(None, reason)} for key in keys}
+        counts = dict.fromkeys(keys, 0)
     rows = []
-    measured |= {key: untrained for key in given if key not in trained}
     for text, metrics in measured.items():
         key = TrainingKey.parse(text)
-        n = int(ctx.store.read(TRAINING_SETS, text)["count"].sum())
-        rows += [_row(sets, key, n, metric, value, why) for metric, (value, why) in metrics.items()]
+        facts = {"policy": key.name, "kind": sets[key.name].kind, "size": key.size, "n": counts[text], "seed": key.seed}
+        rows += [{**facts, "metric": metric, **vars(one)} for metric, one in metrics.items()]
     return pl.DataFrame(rows, schema=METRICS_SCHEMA)
 
 
-def _row(
-    sets: Mapping[str, SetFacts], key: TrainingKey, n: int, metric: str, value: float | None, reason: str | None
-) -> dict[str, Any]:
-    facts = {"policy": key.name, "kind": sets[key.name].kind, "size": key.size, "n": n, "seed": key.seed}
-    return {**facts, "metric": metric, "value": value, "reason": reason}
+def _measured(ctx: PoolContext, trainer: Trainer, keys: Sequence[str]) -> "Values":
+    """Key → metric → what was measured; sets that are too small for a model come last."""
+    from curation_assets.evaluation.caption_metrics import Measured, measure_captions
 
-
-_Metrics = dict[str, dict[str, tuple[float | None, str | None]]]
-
-
-def _of_captions(ctx: PoolContext, trainer: Trainer, given: Mapping[str, pl.DataFrame]) -> _Metrics:
-    from curation_assets.evaluation.caption_metrics import measure_captions
-
-    roles = _measuring_roles(ctx, trainer)
-    measured = measure_captions(
-        evaluation_rows(ctx)["captions"].to_list(),
-        {key: frame["caption"].to_list() for key, frame in given.items()},
-        metrics=DownstreamOptions.of(ctx).caption_metrics,
-        similarity=ctx.engines(roles)["text_similarity"] if roles else None,
-    )
-    return {key: {name: (one.value, one.reason) for name, one in metrics.items()} for key, metrics in measured.items()}
+    given = {key: ctx.store.read(f"downstream/{trainer.name}_runs", key) for key in keys}
+    trained = {key: frame for key, frame in given.items() if frame.height}
+    if trainer.gives == "captions":
+        roles = _measuring_roles(ctx, trainer)
+        measured = measure_captions(
+            evaluation_rows(ctx)["captions"].to_list(),
+            {key: frame["caption"].to_list() for key, frame in trained.items()},
+            metrics=DownstreamOptions.of(ctx).caption_metrics,
+            similarity=ctx.engines(roles)["text_similarity"] if roles else None,
+        )
+    else:
+        measured = {
+            key: {metric: Measured(value) for metric, value in frame.iter_rows()} for key, frame in trained.items()
+        }
+    names = next(iter(measured.values()), {"none": None})
+    untrained = dict.fromkeys(names, Measured(None, _too_small(ctx, trainer)))
+    return measured | {key: untrained for key in keys if key not in trained}
 
 
 def comparison_of(ctx: PoolContext) -> pl.DataFrame:

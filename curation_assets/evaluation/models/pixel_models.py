@@ -85,7 +85,6 @@ class PixelSpec:
     weight_decay: float = 0.0
     warm_up_share: float = 0.0
     max_tokens: int = 40  # longest caption read or written, special tokens included; longer ones are cut
-    gradient_checkpointing: bool = False  # a third more time for much less memory; the same losses
 
     def __post_init__(self) -> None:
         for name, tower, needed in (("vision", self.vision, "image_size"), ("language", self.language, "model_type")):
@@ -245,9 +244,6 @@ def train_pixel_captioner(
     steps_of(options["samples_seen"], spec.batch_size)
     trained = untrained_pixel_captioner(spec, options["seed"], options.get("device", "cpu"))
     model, tokenizer = trained.model.train(), trained.tokenizer
-    if spec.gradient_checkpointing:
-        model.encoder.gradient_checkpointing_enable()
-        model.decoder.gradient_checkpointing_enable()
     encoded = encode_captions(tokenizer, captions, spec.max_tokens)
 
     def loss_of(batch: Sequence[int]) -> torch.Tensor:
@@ -281,9 +277,6 @@ def train_pixel_dual_encoder(
     steps_of(options["samples_seen"], spec.batch_size)
     trained = untrained_pixel_dual_encoder(spec, options["seed"], options.get("device", "cpu"))
     model = trained.model.train()
-    if spec.gradient_checkpointing:
-        model.vision_model.gradient_checkpointing_enable()
-        model.text_model.gradient_checkpointing_enable()
 
     def loss_of(batch: Sequence[int]) -> torch.Tensor:
         images = trained._images(trained._pixels(load, batch))  # (B, D)
