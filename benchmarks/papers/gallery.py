@@ -13,9 +13,8 @@ from curation_assets.core.table_names import SAMPLES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import teacher_names
 from curation_assets.methods import get_method
-from curation_assets.outputs.thumbnails import jpeg_uri
+from curation_assets.outputs.thumbnails import thumbnail_uri
 from curation_assets.stores.atomic import check_new, writing_new
-from curation_assets.stores.images import ImageRejected
 
 SIDE_PX = 220
 STYLE = (
@@ -94,10 +93,8 @@ def page_of(ctx: PoolContext, method: str, parts: dict[str, pl.DataFrame]) -> st
 
 
 def _figure(row: dict[str, Any], load: Any, taught: list[str]) -> str:
-    try:
-        picture = f'<img src="{jpeg_uri(load(row), SIDE_PX)}" alt="">'
-    except ImageRejected as rejected:
-        picture = f"<small>no image: {escape(rejected.reason)}</small>"
+    uri, why = thumbnail_uri(load, row, SIDE_PX)
+    picture = f'<img src="{uri}" alt="">' if uri else f"<small>no image: {escape(why)}</small>"
     lines = "".join(f"<br><small>{escape(line)}</small>" for line in taught)
     caption = escape(str(row["caption"]))
     return f"<figure>{picture}<figcaption><b>{row['value']:.3f}</b> {caption}{lines}</figcaption></figure>"

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,7 @@ from curation_assets.numeric.metrics.comparison import CONFIDENCE
 from curation_assets.outputs.pages import page_of
 from curation_assets.outputs.report import pictures
 from curation_assets.outputs.report.image_texts import caption_text, clamped, metric_text
-from curation_assets.outputs.thumbnails import jpeg_uri
-from curation_assets.stores.images import ImageRejected
+from curation_assets.outputs.thumbnails import thumbnail_uri
 
 NO_DIFFERENCE = "no difference from random shown"
 SAMPLE_COUNT = 6  # evaluation images whose captions stand side by side
@@ -212,16 +212,12 @@ def _caption_samples(ctx: PoolContext, results: Mapping[str, pl.DataFrame]) -> l
     places = np.unique(np.linspace(0, images.height - 1, SAMPLE_COUNT).astype(int))
     samples = []
     for row in images[places.tolist()].to_dicts():
-        picture, note = None, ""
-        try:
-            picture = jpeg_uri(evaluation_image(ctx, row), SAMPLE_PX)
-        except ImageRejected as rejected:  # the owner's file or tar may have changed since
-            note = f"no picture: {rejected.reason}"
+        picture, why = thumbnail_uri(partial(evaluation_image, ctx), row, SAMPLE_PX)
         references = row["captions"] or []
         samples.append(
             {
                 "picture": picture,
-                "note": note,
+                "note": why and f"no picture: {why}",
                 "text": caption_text(next(iter(references), None)),
                 "references": [clamped(one) for one in references],
                 "written": [

@@ -16,12 +16,11 @@ from curation_assets.flow.context import PoolContext
 from curation_assets.flow.declared import policies_of
 from curation_assets.numeric.identity import unit_interval_of
 from curation_assets.numeric.projection import project
-from curation_assets.outputs.thumbnails import jpeg_thumbnail
+from curation_assets.outputs.thumbnails import thumbnail_of
 from curation_assets.selection.rows import ROW_KEY, looked_up
 from curation_assets.stores.catalog import stored_tables
 from curation_assets.stores.denied import denied_rows
 from curation_assets.stores.documents import save_frame
-from curation_assets.stores.images import ImageRejected
 from curation_assets.stores.parquet import parquet_footer
 from curation_assets.stores.web_addresses import hosts_of
 
@@ -143,13 +142,11 @@ def _with_pictures(ctx: PoolContext, samples: pl.DataFrame, *, few: bool) -> tup
     order = samples.with_row_index("position").sort("tar", "member", nulls_last=True)
     with ctx.progress.task("thumbnails", samples.height) as advance:
         for row in order.iter_rows(named=True):
-            try:
-                data = jpeg_thumbnail(load_image(row), THUMBNAIL_PX)
+            data, why = thumbnail_of(load_image, row, THUMBNAIL_PX)
+            if data is None:
+                reasons[why] += 1
+            else:
                 pictures[row["position"]] = {"bytes": data, "path": f"{row['sample_id']}.jpg"}
-            except ImageRejected as rejected:
-                reasons[rejected.reason] += 1
-            except (FileNotFoundError, KeyError):  # the owner's tar; `curate run` names shards that the source lacks
-                reasons["its tar is missing or has changed"] += 1
             advance(1)
     image = pl.Series("image", pictures, dtype=pl.Struct({"bytes": pl.Binary, "path": pl.String}))
     frame = samples.select("sample_id", "caption", image, *ROW_KEY, "domain", "width", "height")

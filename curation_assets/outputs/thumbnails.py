@@ -2,8 +2,15 @@
 
 import base64
 import io
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from PIL import Image
+
+from curation_assets.core.errors import StoreError
+from curation_assets.stores.images import ImageRejected
+
+Row = Mapping[str, Any]
 
 
 def jpeg_thumbnail(image: Image.Image, longer_side: int, quality: int = 82) -> bytes:
@@ -15,6 +22,19 @@ def jpeg_thumbnail(image: Image.Image, longer_side: int, quality: int = 82) -> b
     return buffer.getvalue()
 
 
-def jpeg_uri(image: Image.Image, longer_side: int) -> str:
-    """The small JPEG of an image as `data:image/jpeg;base64,…`."""
-    return "data:image/jpeg;base64," + base64.b64encode(jpeg_thumbnail(image, longer_side)).decode()
+def thumbnail_of(
+    load: Callable[[Row], Image.Image], row: Row, longer_side: int, quality: int = 82
+) -> tuple[bytes | None, str]:
+    """The small JPEG of a row's image; None with the reason where it cannot be read."""
+    try:
+        return jpeg_thumbnail(load(row), longer_side, quality), ""
+    except ImageRejected as rejected:
+        return None, rejected.reason
+    except (FileNotFoundError, StoreError):  # the owner's tar; `curate run` names shards that the source lacks
+        return None, "its tar is missing or has changed"
+
+
+def thumbnail_uri(load: Callable[[Row], Image.Image], row: Row, longer_side: int) -> tuple[str | None, str]:
+    """`thumbnail_of` as `data:image/jpeg;base64,…`."""
+    data, why = thumbnail_of(load, row, longer_side)
+    return None if data is None else f"data:image/jpeg;base64,{base64.b64encode(data).decode()}", why

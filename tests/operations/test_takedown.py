@@ -45,7 +45,7 @@ from curation_assets.operations.takedown import begin_takedown, finish_takedown,
 from curation_assets.outputs.holders import EXPORT_FLAG
 from curation_assets.outputs.registry import ExportRecord, record_export
 from curation_assets.outputs.report.report import THUMBNAIL_PX
-from curation_assets.outputs.thumbnails import jpeg_uri
+from curation_assets.outputs.thumbnails import jpeg_thumbnail
 from curation_assets.scoring.canary import CANARY_SCORES_SCHEMA, Canary, freeze_canary
 from curation_assets.sources.declaration import add_pool, add_world_pool, load_pool, save_pool
 from curation_assets.sources.download.download import DownloadSettings, download_shard, take_down_downloads
@@ -123,7 +123,7 @@ def test_a_canary_leaves_every_byte_of_a_real_run(finished_pool: FinishedPool, t
     is_canary = (pl.col("shard") == "tiny-000001") & pl.col("caption").is_unique()
     canary = samples.filter(is_canary).sort(pl.col("caption").str.len_chars()).to_dicts()[-1]
     image = tar_index(ctx.store.root / canary["tar"]).read(canary["member"])
-    small = jpeg_uri(decode_image(image, ctx.pool.download.limits), THUMBNAIL_PX).encode()
+    small = base64.b64encode(jpeg_thumbnail(decode_image(image, ctx.pool.download.limits), THUMBNAIL_PX))
     needles = (canary["caption"].encode(), canary["url"].encode(), image, small)
     assert holders(home / "work", *needles)
     before = shard_files(ctx, "tiny-000000")

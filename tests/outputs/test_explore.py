@@ -82,6 +82,19 @@ def test_pictures_are_small_and_places_come_from_the_image_embeddings_of_the_poo
     assert frame["image"].null_count() == 0
 
 
+def test_a_tar_that_is_missing_or_has_changed_leaves_its_samples_without_picture(ctx: PoolContext) -> None:
+    samples = ctx.store.scan("raw/samples").filter(pl.col("status") == "kept").collect()
+    tars = samples["tar"].unique().sort()[:2]
+    one, other = (ctx.store.root / name for name in tars)
+    one.unlink()
+    other.write_bytes(other.read_bytes()[:1024])  # its first member, cut off
+    made = explore.prepare(ctx)
+    lost = samples["tar"].is_in(tars.implode()).sum()
+    assert sum(made.without_picture.values()) == lost > 0
+    assert "its tar is missing or has changed" in made.without_picture
+    assert pl.read_parquet(made.path)["image"].null_count() == lost
+
+
 def test_a_large_image_is_scaled_down() -> None:
     import io
 

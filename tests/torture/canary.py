@@ -16,7 +16,7 @@ import polars as pl
 
 from curation_assets.numeric.identity import sample_id_of
 from curation_assets.outputs.report.report import THUMBNAIL_PX
-from curation_assets.outputs.thumbnails import jpeg_uri
+from curation_assets.outputs.thumbnails import jpeg_thumbnail
 from curation_assets.stores.images import ImageLimits, decode_image
 from tests.support.lineage_pools import jpeg
 from tests.torture.homes import CANARY, CANARY_CAPTION, CANARY_URL
@@ -59,8 +59,7 @@ def needles() -> dict[str, set[bytes]]:
 
 def _thumbnail(image: bytes) -> bytes:
     """As the report shows it."""
-    uri = jpeg_uri(decode_image(image, ImageLimits()), THUMBNAIL_PX)
-    return base64.b64decode(uri.partition(",")[2])
+    return jpeg_thumbnail(decode_image(image, ImageLimits()), THUMBNAIL_PX)
 
 
 def id_forms() -> set[bytes]:

@@ -24,13 +24,12 @@ from curation_assets.methods import lower_is_better
 from curation_assets.numeric.selection import random_ranking
 from curation_assets.outputs.pages import inlined, page_of
 from curation_assets.outputs.report.image_texts import clamped
-from curation_assets.outputs.thumbnails import jpeg_thumbnail
+from curation_assets.outputs.thumbnails import thumbnail_of
 from curation_assets.selection.cut import PolicyCut
 from curation_assets.selection.judging import fit_cut, judge, was_dropped_by
 from curation_assets.selection.left_out import remaining
 from curation_assets.selection.policy import RANDOM, Policy
 from curation_assets.selection.rows import NOTHING_MORE, ROW_KEY, Frames, Pool, Wanted, with_values
-from curation_assets.stores.images import ImageRejected
 from curation_assets.stores.shard_store import ShardStore
 
 MAX_ROWS = 50_000  # judged samples: each policy is judged once per step
@@ -191,11 +190,8 @@ def _add_pictures(ctx: PoolContext, kept: pl.DataFrame, samples: dict[int, dict[
     load_image, size = ctx.image_loader(few=True), 0
     for row, sample in samples.items():
         fact = facts.row(row, named=True)
-        if fact["member"] is None:
-            continue
-        try:
-            data = jpeg_thumbnail(load_image(fact), PICTURE_PX, quality=75)
-        except (FileNotFoundError, KeyError, ImageRejected):  # the owner's tar is missing or has changed since
+        data, _ = thumbnail_of(load_image, fact, PICTURE_PX, quality=75)
+        if data is None:
             continue
         if (size := size + len(data)) > MAX_PICTURE_BYTES:
             break

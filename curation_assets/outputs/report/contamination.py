@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from curation_assets.core.table_names import BENCHMARKS, CONTAMINATION, SAMPLES
 from curation_assets.flow.context import PoolContext
 from curation_assets.flow.options import FlowOptions
 from curation_assets.outputs.report import image_texts
-from curation_assets.outputs.thumbnails import jpeg_uri
+from curation_assets.outputs.thumbnails import thumbnail_uri
 from curation_assets.scoring.benchmark_files import benchmark_paths, image_of_item
 from curation_assets.sources.shards import hash_list_of
 from curation_assets.stores.images import ImageRejected, decode_image
@@ -42,16 +41,16 @@ def contamination_section(ctx: PoolContext) -> dict[str, Any] | None:
     columns = ["shard", "source_row", "sample_id", "caption", "tar", "member", "image_sha256", "status"]
     samples = ctx.store.scan(SAMPLES).select(columns).filter(pl.col("status") == "kept").collect()
     pairs = shown.join(samples, on=["shard", "source_row"], how="inner", maintain_order="left").to_dicts()
-    load, of_benchmark = ctx.image_loader(few=True), _benchmark_images(ctx)
+    load, load_item = ctx.image_loader(few=True), _items_loader(ctx)
     return {
         "benchmarks": items.join(counted, on="benchmark", how="left").fill_null(0).to_dicts(),
         "near": near.height,
         "pairs": [
             {
-                "own": _picture(partial(_thumbnail_of, load, row)),
+                "own": thumbnail_uri(load, row, THUMBNAIL_PX)[0],
                 "text": image_texts.caption_text(row["caption"]),
                 "caption": image_texts.clamped(row["caption"]),
-                "other": _picture(partial(of_benchmark, row["benchmark"], row["item"])),
+                "other": thumbnail_uri(load_item, row, THUMBNAIL_PX)[0],
                 "item": f"{row['benchmark']}: {row['item']}",
                 "note": f"{row['distance']:.0f} bits"
                 if row["method"] == "pdq"
@@ -62,27 +61,17 @@ def contamination_section(ctx: PoolContext) -> dict[str, Any] | None:
     }
 
 
-def _benchmark_images(ctx: PoolContext) -> Callable[[str, str], str | None]:
-    """(benchmark, item) → its thumbnail; None where it must not be shown, is no image, or is not there any more."""
+def _items_loader(ctx: PoolContext) -> Callable[[Mapping[str, Any]], Image.Image]:
+    """A function from a pair's benchmark and item to the item's image. It raises ImageRejected where it must not be
+    shown, is no image, or is not there any more."""
     denylist, listed = ctx.denylist, hash_list_of(ctx.pool)
     paths: dict[str, Path] = benchmark_paths(FlowOptions.of(ctx).decontaminate)
 
-    def picture(benchmark: str, item: str) -> str | None:
-        data = image_of_item(paths[benchmark], item) if benchmark in paths else None
+    def load(row: Mapping[str, Any]) -> Image.Image:
+        path = paths.get(row["benchmark"])
+        data = None if path is None else image_of_item(path, row["item"])
         if data is None or denylist.has("sha256", hashlib.sha256(data).hexdigest()) or listed.matches(data):
-            return None
-        return jpeg_uri(decode_image(data), THUMBNAIL_PX)
+            raise ImageRejected("not_shown", f"{row['item']} of {row['benchmark']} is no image to show")
+        return decode_image(data)
 
-    return picture
-
-
-def _thumbnail_of(load: Callable[[Mapping[str, Any]], Image.Image], row: Mapping[str, Any]) -> str:
-    return jpeg_uri(load(row), THUMBNAIL_PX)
-
-
-def _picture(make: Callable[[], str | None]) -> str | None:
-    """A picture, or None where its file is missing or has changed."""
-    try:
-        return make()
-    except (FileNotFoundError, KeyError, ImageRejected):
-        return None
+    return load

@@ -17,10 +17,9 @@ from curation_assets.methods import Method, lower_is_better
 from curation_assets.outputs.look import NO_DEFAULT, SHOWN, Look
 from curation_assets.outputs.pages import inlined, page_of
 from curation_assets.outputs.report import image_texts, pictures
-from curation_assets.outputs.thumbnails import jpeg_thumbnail
+from curation_assets.outputs.thumbnails import thumbnail_of
 from curation_assets.selection.policy import Policy
 from curation_assets.selection.rows import ROW_KEY
-from curation_assets.stores.images import ImageRejected
 
 PICTURE_PX = 112  # longer side
 MAX_PICTURE_BYTES = 6 << 20  # of JPEG, a third more in the page
@@ -187,12 +186,7 @@ def _pictures(look: Look, rows: Sequence[Mapping[str, Any]]) -> list[str | None]
     load_image = look.ctx.image_loader()
 
     def picture(row: Mapping[str, Any]) -> bytes | None:
-        if row["member"] is None or row["status"] != "kept":
-            return None
-        try:
-            return jpeg_thumbnail(load_image(row), PICTURE_PX, quality=72)
-        except ImageRejected:
-            return None
+        return thumbnail_of(load_image, row, PICTURE_PX, quality=72)[0] if row["status"] == "kept" else None
 
     made: list[str | None] = []
     size = 0

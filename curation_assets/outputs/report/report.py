@@ -51,7 +51,7 @@ from curation_assets.outputs.pages import page_of
 from curation_assets.outputs.report import image_texts, pictures
 from curation_assets.outputs.report.contamination import contamination_section
 from curation_assets.outputs.report.origins import origins_of
-from curation_assets.outputs.thumbnails import jpeg_uri
+from curation_assets.outputs.thumbnails import thumbnail_uri
 from curation_assets.selection.judging import reason_kind
 from curation_assets.selection.policy import RANDOM, Policy
 from curation_assets.selection.rows import looked_up
@@ -436,10 +436,8 @@ def _cards(ctx: PoolContext, rows: pl.DataFrame) -> list[Card]:
     for row in rows.to_dicts():
         note = "" if row.get("value") is None else f"{row['value']:.3f}"
         note += f" · {row['reason']}" if row.get("reason") else ""
-        try:
-            picture = jpeg_uri(load_image(row), THUMBNAIL_PX) if row.get("member") else None
-        except FileNotFoundError:  # the owner's tar; `curate run` names shards that the source no longer has
-            picture, note = None, f"{note} (its tar is missing)".strip()
+        picture, why = thumbnail_uri(load_image, row, THUMBNAIL_PX) if row["member"] else (None, "")
+        note = f"{note} ({why})".strip() if why else note
         shown = image_texts.clamped(row["caption"])
         cards.append(Card(picture, shown, note, image_texts.caption_text(row["caption"]), row["sample_id"]))
     return cards
